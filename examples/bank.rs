@@ -40,7 +40,7 @@ struct Book {
     /// receiver and the amount of the payment.
     sent: BTreeMap<u64, (Owner, u64)>,
     next: u64,
-    /// Credited payments: the sender, and the number that the sender gave to the payment.
+    /// Credited payments. Each entry consists of the sender and the number that the sender gave to the payment.
     taken: BTreeSet<(Owner, u64)>,
 }
 
@@ -56,7 +56,7 @@ impl Command for Save {
     type Reply = ();
 }
 
-/// For each account: the number of the present instance of its process, and the data of the account.
+/// The data of each account, and the number of the present instance of the account's process.
 #[derive(Default)]
 struct Disk(Mutex<BTreeMap<Owner, (u64, Book)>>);
 
@@ -246,7 +246,7 @@ fn main() -> Result {
     let done = rt.block_on(futures::future::try_join_all(tellers))?;
     let (confirmed, unknown) = done.into_iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
 
-    // After this line, no new payments are made. When all payments are acknowledged, no balance changes any more.
+    // After this line, no new payments are made. When all payments are acknowledged, the balances no longer change.
     for owner in NAMES {
         rt.block_on(settled(&rt, owner));
     }

@@ -57,8 +57,8 @@ impl Room {
 
     fn leave(&mut self, user: Pid, how: &str, ctx: &Context<InRoom>) {
         if let Some(Member { name, monitor, .. }) = self.0.remove(&user) {
-            // Without this call, the monitors of a user that repeatedly joins and leaves would accumulate in this
-            // process.
+            // A user may join and leave repeatedly. Without this call, the monitors of this user would accumulate in
+            // this process.
             ctx.demonitor_flush(monitor);
             self.tell(&format!("* {name} leaves{how}"));
         }
@@ -197,8 +197,8 @@ async fn connection(mut ctx: Context<String>, stream: TcpStream) -> Result<(), E
         let line = line + "\n";
         let written = ctx.run_until_cancelled(ctx.timeout(STALLED, write.write_all(line.as_bytes()))).await;
         // If the client has disconnected, the write fails. The reader then passes the last lines and the end of the
-        // stream to the user, and the user exits. Therefore an error of a write does not end this loop. Only a
-        // cancellation or a write that takes longer than `STALLED` ends the loop here.
+        // stream to the user, and the user exits. Therefore an error of a write does not end this loop. Two events end
+        // the loop here: a cancellation, and a write that takes longer than `STALLED`.
         if !matches!(written, Ok(Ok(_))) {
             break;
         }

@@ -65,8 +65,8 @@ async fn transfers(host: Host, days: i64, is_careful: bool) -> Result<(), Exit> 
 }
 
 fn main() -> procession::Result {
-    // Each seed gives a different order of events. After the first run that fails, `check` searches for a smaller run
-    // that also fails, and panics. The message of the panic tells how to repeat the run.
+    // Each seed gives a different order of events. After the first failed run, `check` searches for a smaller run that
+    // also fails. Then `check` panics. The message of the panic tells how to repeat the run.
     panic::set_hook(Box::new(|_| ()));
     let found = panic::catch_unwind(AssertUnwindSafe(|| check(0..1_000, |host| transfers(host, 2, false))));
     let _ = panic::take_hook();

@@ -63,7 +63,7 @@ const GRACE: Duration = Duration::from_secs(5);
 
 type Counts = HashMap<Box<[u8]>, u64>;
 
-// ---- Commands of the processes. Blocking handlers answer these commands.
+// ---- Commands of the processes. Handlers on the blocking pool answer these commands.
 
 /// Command that returns the next entries of a folder. The command passes the open folder to the handler, and the answer
 /// passes the folder back.
@@ -239,8 +239,8 @@ impl Cutter {
         None
     }
 
-    /// If enough words were gathered, or if the file has ended, returns the words of the shard with the most distinct
-    /// words. The mapper must pass these words to the shard before the next read.
+    /// If enough words were gathered, or if the file has ended, selects the shard with the most distinct words, and
+    /// returns the words of this shard. The mapper must pass these words to the shard before the next read.
     fn part(&mut self) -> Option<(Address<ToShard>, Counts)> {
         if self.distinct < if self.ended { 1 } else { GATHERED } {
             return None;

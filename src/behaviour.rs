@@ -1,8 +1,9 @@
 //! Ready-made behaviours: servers, supervisors, worker pools and scopes.
 //!
-//! This folder imports `task` and all folders that `task` imports, but neither `scheduler` nor `runtime`: a behaviour
-//! consists of processes, and uses no internals of the scheduler. Three importers exist outside this folder: `lib.rs`
-//! and `supervisor.rs` export public names, and `runtime/console` shows and controls the children of supervisors.
+//! This folder imports `task` and all folders that `task` imports. It does not import `scheduler` or `runtime`, because
+//! a behaviour consists of processes and uses no internals of the scheduler. Three modules outside this folder import
+//! it: `lib.rs` and `supervisor.rs` export public names, and `runtime/console` shows and controls the children of
+//! supervisors.
 
 pub(crate) mod intensity;
 pub(crate) mod join_set;

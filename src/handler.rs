@@ -179,8 +179,8 @@ where
 /// call, the command fails with [`Failure::Overloaded`].
 ///
 /// If the command is cancelled before the call begins, the function is not called. The exit of a process cancels its
-/// commands. Therefore, if a process performs the command in its last step, the function is usually not called. To be
-/// sure that the function is called, the process must wait for the answer before its exit.
+/// commands. Therefore, if a process performs the command in its last step, the function is usually not called. If the
+/// function must be called, the process must wait for the answer before the process exits.
 pub fn blocking<C: Command, A: IntoReply<C::Reply>>(f: impl Fn(C) -> A + Send + Sync + 'static) -> impl Handler<C> {
     let f = Arc::new(f);
     move |command: C, completion: Completion<C::Reply>| {
@@ -224,8 +224,8 @@ impl<C: Command, A: IntoReply<C::Reply>, F: Fn(C) -> A + Send + Sync> Job for Bl
 /// [`Failure::Abandoned`].
 ///
 /// The future must not wait after its answer (`complete`, `fail` or `finish`). After the answer, the stream is no
-/// longer wanted. If the future then waits, the future is not polled again, and is dropped. For work that continues
-/// after the answer, spawn a process.
+/// longer wanted. If the future then waits, the runtime does not poll the future again, but drops it. For work that
+/// continues after the answer, spawn a process.
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -263,7 +263,7 @@ where
 {
     move |command: C, replies: StreamCompletion<C>| {
         let return_route = replies.return_route();
-        // If `f` panics, the completion is dropped during unwinding, and the dispatcher answers with the panic.
+        // If `f` panics, the unwinding drops the completion, and the dispatcher fails the command with this panic.
         if const { is_large_future::<Fut>() } {
             start(return_route, boxed(f(command, replies)));
         } else {
@@ -286,7 +286,8 @@ trait Work {
     /// longer wanted.
     fn poll_cancelled(&self, keys: &mut WatchKeys, cx: &Context<'_>) -> Poll<()>;
 
-    /// Removes the wakers that [`poll_cancelled`](Self::poll_cancelled) has stored for `keys`, because the task ends.
+    /// Removes the wakers that [`poll_cancelled`](Self::poll_cancelled) has stored for `keys`. The task calls this
+    /// function when it ends.
     fn unwatch(&self, keys: &mut WatchKeys);
 
     /// Calls `f`, which is code of the handler. If `f` drops the completion of this command without an answer, the
@@ -363,7 +364,8 @@ pin_project! {
         // Whether the future was polled before. If the future was polled before, a cancellation of the command wakes
         // the task.
         waits: bool,
-        // Keys of the wakers that this task has registered with the command for the case of a cancellation.
+        // Keys of the wakers that this task has registered with the command. A cancellation of the command calls these
+        // wakers.
         keys: WatchKeys,
     }
 
@@ -395,8 +397,8 @@ where
         let has_waited = std::mem::replace(this.waits, true);
         let (mut result, mut kept) = (Err(Failure::Cancelled), None);
         // If a cancellation caused the wake-up, the future is not polled again. The future is also not polled again
-        // after the runtime has ended. If the process of the command cannot exit, a future that always wakes itself
-        // could otherwise delay the drop of the runtime forever.
+        // after the runtime has ended. Without this rule, a future could wake itself forever. If its process also
+        // cannot exit, the drop of the runtime would never end.
         let mut is_over = || work.host().phase() == Phase::Closed || work.poll_cancelled(this.keys, cx).is_ready();
         if !has_waited || !is_over() {
             let mut polled = Poll::Pending;

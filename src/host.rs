@@ -80,8 +80,8 @@ impl fmt::Debug for PanicPolicy {
 /// works on any thread, inside and outside of processes. An application should store a `Host` in the state of its
 /// request handlers, and not the [`Runtime`](crate::Runtime). A `Host` does not keep the runtime running. After the
 /// runtime has shut down or was dropped, the host refuses every spawn and every send. A host that outlives its runtime
-/// keeps about 380 KiB of memory. A command handler must not own a host of its own runtime: see
-/// [`Builder::handler`](crate::Builder::handler).
+/// keeps about 380 KiB of memory. A command handler must not own a `Host` of the runtime in which the handler is
+/// registered: see [`Builder::handler`](crate::Builder::handler).
 ///
 /// This example stores a host in the state of a web application. With the web framework axum, this state would be the
 /// argument of a `State` extractor:
@@ -211,8 +211,8 @@ impl EntryHost for Host {
         stock.take().map(|share| Self { share })
     }
 
-    /// A shard stores references only to the first host. When the program has dropped an added host, and its processes
-    /// have exited, the handlers of this host must be dropped.
+    /// A shard stores references only to the first host. The program may drop an added host. When the processes of this
+    /// host have also exited, the handlers of the host must be dropped.
     fn without_stock(&self) -> Option<Self> {
         (!self.namespace().is_first()).then(|| self.clone())
     }

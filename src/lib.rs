@@ -1,10 +1,10 @@
 // The following list names the functions of the main code paths. `context/` is the interface that process bodies use.
 // `host/`, `process/`, `task/` and `scheduler/` do the work.
 // - A message is queued by `Inbox::push`, one of the first functions of `process/mailbox/sender.rs`. Usually,
-//   `push_locked` takes the lock and calls `Queue::push` (`queue.rs`), which appends the message to the buffer, or
-//   writes it into the empty slot. If the process waits with an open slot, `deliver` writes the message into this slot
-//   without the lock (`Slot::deliver` in `slot.rs`). Bounded mailboxes are in `bounded.rs`, and urgent messages are in
-//   `urgent.rs`.
+//   `push_locked` takes the lock and calls `Queue::push` (`queue.rs`). `Queue::push` appends the message to the buffer,
+//   or writes it into the empty slot. If the process waits with an open slot, `deliver` writes the message into this
+//   slot without the lock (`Slot::deliver` in `slot.rs`). Bounded mailboxes are in `bounded.rs`, and urgent messages
+//   are in `urgent.rs`.
 // - A worker thread goes to sleep in `Worker::sleep`, near the end of `scheduler/worker.rs`. `sleep` calls
 //   `Worker::park`. If the worker is the timekeeper and there are sockets, `park` first tries to wait in
 //   `wait_in_poller`. Otherwise `park` calls `Idle::park`, the last function before the tests of `scheduler/idle.rs`. A
@@ -16,9 +16,9 @@
 // - A timer fires in `Timers::fire_shard`, in the middle of `host/timer.rs`. This function calls `Fire::run`, near the
 //   top of the same file. A worker calls `fire_due_timers` in `scheduler/worker.rs`, which calls `Driver::fire_due`
 //   (`runtime/enqueue.rs`), which calls `Timers::fire_due_batch`.
-// - A command reaches its handler in `Dispatcher::dispatch`, near the end of `host/dispatch.rs`, or in
-//   `dispatch_inline` beside it for an inline command. `dispatch` calls `AnyHandler::handle`, which calls
-//   `pass_to_handler`, in the first half of this file. After each step of a process, `dispatch_all` in
+// - A command reaches its handler in `Dispatcher::dispatch`, near the end of `host/dispatch.rs`. An inline command
+//   reaches its handler in `dispatch_inline`, which is next to `dispatch`. `dispatch` calls `AnyHandler::handle`, which
+//   calls `pass_to_handler`, in the first half of this file. After each step of a process, `dispatch_all` in
 //   `task/effects.rs` dispatches the commands of the step.
 
 //! Process runtime: runs async functions and state machines as processes with mailboxes, on a work-stealing scheduler.

@@ -1,9 +1,9 @@
 //! Models for the model checker: each model runs a protocol of this crate on two or three threads.
 //!
 //! These models are compiled only under `--cfg procession_loom`, for `tests/loom.rs`. `tests/loom.rs` states how far
-//! each model is explored. The file also lists the planted bugs with which a model must fail. The models use the
-//! crate's own types, and add only the threads and the assertions. A lost wake-up causes a deadlock, and the model
-//! checker reports each deadlock.
+//! each model is explored. The file also lists the planted bugs that the models must detect. The models use the crate's
+//! own types, and add only the threads and the assertions. A lost wake-up causes a deadlock, and the model checker
+//! reports each deadlock.
 
 pub mod answer;
 pub mod cancel;
@@ -53,7 +53,7 @@ impl Waiter {
 
 impl Wake for Waiter {
     fn wake(self: Arc<Self>) {
-        // A swap is needed, because loom would let the `swap` in `wait` miss a plain store.
+        // A store would not be sufficient here: in loom, the `swap` in `wait` might not see this store.
         self.woken.swap(true, Ordering::SeqCst);
         self.thread.unpark();
     }

@@ -41,12 +41,12 @@
 //!
 //! A socket belongs to a runtime, not to a process. The functions that create a socket, such as `bind`, `connect`,
 //! `pair` and `from_std`, use the runtime of the calling thread. A thread has a runtime while it runs a process, a
-//! handler that is not a blocking handler, or the future of [`Runtime::block_on`](crate::Runtime::block_on) or
+//! handler (except a blocking handler), or the future of [`Runtime::block_on`](crate::Runtime::block_on) or
 //! [`Runtime::run`](crate::Runtime::run). On any other thread, pass a [`Host`](crate::Host) to the function that has
 //! the same name with the suffix `_in`. Creating a socket fails if the thread has no runtime and the call passes no
-//! host. A thread in `block_on` or `run` may have to wait for one of the 48 slots that workers and guest threads
-//! share. Until the thread gets a slot, creating a socket on this thread also fails. An async function, such as
-//! `connect`, uses the runtime of the thread that first polls its future.
+//! host. A thread in `block_on` or `run` may have to wait for one of the 48 slots that workers and guest threads share.
+//! Until the thread gets a slot, creating a socket on this thread also fails. An async function, such as `connect`,
+//! uses the runtime of the thread that first polls its future.
 //!
 //! A Rust value, for example a [`TcpStream`], owns the socket. A program can send this value in a message, and can use
 //! the value on any thread and in any executor. Dropping the value closes the socket. When a process is killed, its
@@ -62,13 +62,13 @@
 //! If the runtime has workers, the sockets need no additional thread. A thread that awaits a socket in
 //! [`Runtime::block_on`](crate::Runtime::block_on) needs no additional thread either. A runtime without workers starts
 //! one helper thread when a future of [`Runtime::run`](crate::Runtime::run) or of another executor waits for a socket.
-//! A call of [`block_in_place`](crate::block_in_place) also starts the helper thread if the runtime has sockets, and if
-//! the runtime has no workers or only blocked workers without replacement threads. The helper thread waits in the
+//! In a runtime with sockets, a call of [`block_in_place`](crate::block_in_place) also starts the helper thread if
+//! there are no workers, or if all workers are blocked and have no replacement threads. The helper thread waits in the
 //! poller. The name of the helper thread consists of the name of the worker threads and the suffix `-poller`. The
 //! helper thread runs until the runtime ends, even if the program sets a number of workers later. For each batch of
 //! events, the helper thread must wake the thread that polls the future.
 //!
-//! Do not block a thread of the runtime until a socket is ready, for example by calling `block_on` of another executor
+//! Do not block a thread of the runtime to wait for a socket. For example, do not call `block_on` of another executor
 //! inside a step, or inside the future of [`Runtime::block_on`](crate::Runtime::block_on) or
 //! [`Runtime::run`](crate::Runtime::run). The blocked thread runs no processes and does not wait in the poller. If no
 //! other thread waits there, the socket never becomes ready for the runtime. This can happen in three cases:
@@ -79,22 +79,22 @@
 //!   ([`Builder::max_replacement_threads`](crate::Builder::max_replacement_threads) is 0, or the limit is reached).
 //!
 //! Use `await` instead of the inner `block_on`, or call the inner `block_on` in
-//! [`block_in_place`](crate::block_in_place). If no other thread of the runtime can run, no thread fires the timers
+//! [`block_in_place`](crate::block_in_place). If the runtime has no other thread that can run, its timers do not fire
 //! until the closure of `block_in_place` returns. So this closure can wait for a socket, but not for a timer.
 //!
 //! In a runtime without workers, do not move a pending `FuturesUnordered` or a similar future from
 //! [`Runtime::block_on`](crate::Runtime::block_on) or [`Runtime::run`](crate::Runtime::run) to another executor. The
-//! future may then never complete, because it is possible that no thread waits in the poller: `block_on` starts no
-//! helper thread, and a `FuturesUnordered` of the crate `futures` polls a socket operation again only after the socket
-//! has become ready. The same is true for each future that creates the wakers for its inner futures. Give the runtime a
-//! worker, or poll the future for the first time in the executor that awaits the future.
+//! future may then never complete, because there may be no thread that waits in the poller. `block_on` starts no helper
+//! thread. A `FuturesUnordered` of the crate `futures` polls a socket operation again only after the socket has become
+//! ready. The same is true for each future that polls its inner futures with its own wakers. To avoid this, give the
+//! runtime a worker, or move the future to the other executor before its first poll.
 //!
 //! # Fairness
 //!
 //! The budget of a turn is 128 units. Each socket operation that completes takes one unit, as each received message
 //! does. (The `try_…` functions take nothing from the budget.) When the budget is spent, the next socket operation
-//! first lets the other processes run. So a process whose connection always has data goes to the back of the queue
-//! after at most 128 operations, and does not starve other processes. An async handler also has a budget. A future of
+//! first lets the other processes run. So if a connection always has data, its process goes to the back of the queue
+//! after at most 128 operations. It does not starve other processes. An async handler also has a budget. A future of
 //! [`Host::spawn_future`](crate::Host::spawn_future), [`Runtime::run`](crate::Runtime::run) or
 //! [`Runtime::block_on`](crate::Runtime::block_on) has a new budget for each poll. In a future that another executor
 //! polls outside the runtime, the sockets use no budget. Each running worker checks the poller at least once in 61
@@ -108,10 +108,9 @@
 //! are not always cancel safe. For example, a dropped `read_exact` has moved an unknown number of bytes from the socket
 //! to the buffer of the caller, and a dropped `write_all` may have written a part of its bytes.
 
-// This folder imports `platform`, `process`, `host` and the file `runtime/enqueue.rs`, which has the threads of the
-// runtime of a socket. The folder contains neither the poller nor the wait for events: `platform/poller` contains the
-// poller, and the scheduler or a helper thread waits. The folder contains no unsafe code and no protocol above the
-// sockets, such as TLS or HTTP.
+// This folder imports `platform`, `process`, `host` and the file `runtime/enqueue.rs`. The type `Threads` in this file
+// is the scheduler of a runtime. The poller is not in this folder, but in `platform/poller`. The scheduler or a helper
+// thread waits for events. The folder contains no unsafe code and no protocol above the sockets, such as TLS or HTTP.
 
 pub(crate) mod backend;
 #[cfg(unix)]
@@ -129,8 +128,8 @@ pub(crate) mod udp;
 #[cfg(unix)]
 pub mod unix;
 
-/// The version of the crate `socket2` (0.6) whose types the functions `options` return. A program that uses this module
-/// needs no dependency on `socket2` of its own.
+/// The crate `socket2` in version 0.6. The functions `options` return types of this crate. A program that uses this
+/// module needs no dependency on `socket2` of its own.
 pub use socket2;
 
 #[cfg(unix)]

@@ -92,19 +92,19 @@ pub struct Transition {
 /// ```
 #[expect(unused_variables, reason = "the names document the parameters")]
 pub trait Observer: Send + Sync + 'static {
-    /// A process was spawned. `type_name` is the name of the type of the process's code: the type of the
-    /// [`Process`](crate::Process), or of the function or closure of an async body. `name` is the name that the
+    /// A process was spawned. `type_name` is the type name of the process's code: the [`Process`](crate::Process) type,
+    /// or the type of an async body's function or closure. `name` is the name that the
     /// [builder](crate::ProcessBuilder::name) of the process registered. The process has not run yet, so `name` is
     /// never a name that the process itself has registered. For each process, the runtime calls this method first,
     /// before it calls [`transition`](Self::transition).
     fn started(&self, pid: Pid, name: Option<&str>, type_name: &'static str) {}
 
     /// A process has failed. The report contains the exit, the pid, the name, the type and the parent of the process,
-    /// the number of its unread messages, at most 16 linked processes, and the last messages. The runtime also calls
-    /// this method if a supervisor, a link, a monitor or a join handle receives the exit. An unobserved failure also
+    /// the number of its unread messages, at most 16 linked processes, and the last messages. The runtime calls this
+    /// method even if a supervisor, a link, a monitor or a join handle receives the exit. An unobserved failure also
     /// reaches the function of [`Builder::on_crash`](crate::Builder::on_crash), with the same text: see
     /// [`CrashReport`]. The runtime does not call this method for a normal exit, a cancellation or a kill. The next
-    /// call for the process is the call of [`ended`](Self::ended).
+    /// call for this process is [`ended`](Self::ended).
     fn crashed(&self, report: &CrashReport) {}
 
     /// A process has exited. The mailbox of the process is closed, its state is dropped, and its pid and its names are

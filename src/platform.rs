@@ -3,7 +3,7 @@
 //! folder.
 //!
 //! This folder imports no other folder. The other folders get time, threads and random numbers only from this folder,
-//! so the model checkers and the simulation can replace them. The code of this folder does not know processes, tasks or
+//! so the model checkers and the simulation can replace them. The code of this folder does not use processes, tasks or
 //! run queues.
 
 pub(crate) mod alloc;

@@ -120,8 +120,8 @@ static NODES: AtomicU32 = AtomicU32::new(1);
 /// step does not return within this second, the drop prints the pid of its process to stderr, and does not stop the
 /// thread of the step. If the runtime has no workers, a thread that polls a future of [`shutdown`](Self::shutdown) runs
 /// steps. While a thread polls such a future, the drop of the runtime does not wait for a step on this thread. The drop
-/// does not wait for closures that run on the blocking pool, and does not wait until the system has ended the threads
-/// of the workers. Therefore the destructors of thread-local values of the workers may run after the drop.
+/// does not wait for closures that run on the blocking pool. It also does not wait until the system has ended the
+/// worker threads. Therefore the destructors of thread-local values of the workers may run after the drop.
 ///
 /// ```
 /// let rt = procession::Runtime::new()?;
@@ -206,7 +206,7 @@ impl Runtime {
     ///
     /// If `future` waits for a deadline, the thread may notice the deadline late. While steps take more than 20 µs, the
     /// thread notices the deadline after the step in progress. While steps are shorter, the thread notices the deadline
-    /// after at most 16 steps. These 16 steps may be long if long steps follow short steps.
+    /// after at most 16 steps. If long steps follow short steps, all these 16 steps may be long.
     ///
     /// This method works on any thread, and also in the destructor of a thread-local. This method also works inside a
     /// step, but then the method blocks the worker of the step. Inside a step, `future` must not wait for a command
@@ -238,7 +238,8 @@ impl Runtime {
         }
         // The future is dropped inside the context, because its destructor may also use tokio.
         if const { is_large::<F, ()>() } {
-            // The future is boxed outside the context. Otherwise, each function of the context would copy the future.
+            // The future is boxed before the thread enters the context. Otherwise, each function of the context would
+            // copy this large future.
             let future = Box::into_pin(Box::new(future));
             self.tokio.within_blocking(|| self.threads.block_on(future))
         } else {
@@ -289,8 +290,8 @@ impl Runtime {
     /// This method returns immediately, and may be called on any thread, even inside a step. Surplus workers exit after
     /// their current step, and the other threads take the queued tasks of the surplus workers. If the system refuses to
     /// start the thread of a new worker, the runtime has one worker fewer. The runtime tries again to start this thread
-    /// when the number is set again, and while the monitor thread (the thread that detects long steps) finds that a
-    /// worker is busy.
+    /// in two cases: the number is set again, or the monitor thread (the thread that detects long steps) finds a busy
+    /// worker.
     pub fn set_workers(&self, count: usize) {
         self.threads.set_workers(count);
     }
@@ -314,7 +315,7 @@ impl Runtime {
     /// ```
     ///
     /// # Cancel safety
-    /// Cancel safe. If the future is dropped, the future of a later call still resolves to the report.
+    /// Cancel safe. After the future was dropped, a later call returns a future that resolves to the report.
     pub fn shutdown(&self, within: Duration) -> impl Future<Output = ShutdownReport> + Send + use<> {
         let shutdown = self.host.shutdown(within);
         let (threads, tokio) = (Arc::clone(&self.threads), self.tokio.clone());
@@ -485,9 +486,9 @@ impl Builder {
     ///
     /// A runtime has 48 slots. Each worker, each guest thread and each [replacement
     /// thread](Self::max_replacement_threads) takes one slot. A guest thread is a thread inside [`Runtime::run`] or
-    /// [`Runtime::block_on`]. If all slots are in use, a further guest runs no processes and has no sockets, and a
-    /// blocked worker is not replaced. With more than 48 workers, [`build`](Self::build) returns
-    /// [`BuildError::TooManyWorkers`]. A program that needs more threads builds several runtimes.
+    /// [`Runtime::block_on`]. While all slots are in use, a further guest thread runs no processes and cannot create
+    /// sockets. In addition, no thread replaces a blocked worker. With more than 48 workers, [`build`](Self::build)
+    /// returns [`BuildError::TooManyWorkers`]. A program that needs more threads builds several runtimes.
     pub fn workers(mut self, count: usize) -> Self {
         self.workers = Some(count);
         self
@@ -543,13 +544,14 @@ impl Builder {
         self
     }
 
-    /// Sets the function that receives the [crash report](CrashReport) of an unobserved failure: no link, monitor,
-    /// supervisor or join handle received the exit. Default: prints the report and a note to stderr. An empty function
-    /// suppresses this output. The counter [`Counters::unobserved`](crate::observe::Counters::unobserved) still counts
-    /// these failures. An observer receives the reports of all failures: see [`Observer::crashed`].
+    /// Sets the function that receives the [crash report](CrashReport) of each unobserved failure. A failure is
+    /// unobserved if no link, monitor, supervisor or join handle received the exit. Default: prints the report and a
+    /// note to stderr. An empty function suppresses this output. The counter
+    /// [`Counters::unobserved`](crate::observe::Counters::unobserved) still counts these failures. An observer receives
+    /// the reports of all failures: see [`Observer::crashed`].
     ///
-    /// The function is called on the thread on which the process exited, or on which the join handle of this process
-    /// was dropped. The function must be short and must not block. A panic of the function is caught and ignored.
+    /// The exit of the process or the drop of its join handle calls the function, on the same thread. The function must
+    /// be short and must not block. A panic of the function is caught and ignored.
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};
@@ -566,11 +568,11 @@ impl Builder {
     }
 
     /// Sets the number of abnormal exits that [`Host::last_exits`] returns. Default: 64. The runtime keeps one record
-    /// for each of these exits. A record makes an abnormal exit about 0.2 µs slower. A record takes about 180 bytes,
-    /// the text of its error, and 48 bytes for each of its last messages (at most 1,024). At most 8 records also have a
-    /// [backtrace](crate::observe::ExitRecord::backtrace), which usually takes up to 50 KiB. If the number is 0, the
-    /// runtime keeps no record. The runtime keeps no records of normal exits, so the number does not change the cost of
-    /// a normal exit.
+    /// for each of these exits. A record makes an abnormal exit about 0.2 µs slower. The size of a record is about 180
+    /// bytes, plus the text of its error, plus 48 bytes for each of its last messages (at most 1,024). At most 8
+    /// records also have a [backtrace](crate::observe::ExitRecord::backtrace), which usually takes up to 50 KiB. If the
+    /// number is 0, the runtime keeps no record. The runtime keeps no records of normal exits, so the number does not
+    /// change the cost of a normal exit.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -721,8 +723,8 @@ impl Builder {
     }
 
     /// Sets a function that a worker thread calls each time that the thread is unparked. The thread calls the function
-    /// of [`on_thread_park`](Self::on_thread_park) and this function in pairs. A thread that finds a task at the last
-    /// moment does not park, but calls both functions.
+    /// of [`on_thread_park`](Self::on_thread_park) and this function in pairs. If the thread finds a task at the last
+    /// moment, it does not park, but still calls both functions.
     ///
     /// The function may block. Therefore, when a worker is unparked for a task, this worker unparks another worker
     /// before it calls the function. So one message to an idle runtime may unpark several workers.
@@ -732,13 +734,13 @@ impl Builder {
     }
 
     /// Sets whether each worker is pinned to a core. Default: off. Worker n is pinned to the n-th core that this
-    /// program may use. If there are more workers than cores, the assignment starts again at the first core.
-    /// Replacement threads have the numbers after the numbers of the workers, and are pinned by the same rule. Some
-    /// systems treat the pinning as a hint. This method needs the feature `affinity`.
+    /// program may use. If there are more workers than cores, the assignment starts again at the first core. The
+    /// numbers of the replacement threads follow the numbers of the workers. Replacement threads are pinned by the same
+    /// rule. Some systems treat the pinning as a hint. This method needs the feature `affinity`.
     ///
     /// On Linux, a new thread may use only the cores of the thread that starts it. Therefore, a thread that a process
-    /// starts on a pinned worker can use only the core of this worker. This rule also applies if a pinned worker starts
-    /// a thread for the runtime itself, for example a thread of the blocking pool.
+    /// starts on a pinned worker can use only the core of this worker. This rule also applies to threads of the runtime
+    /// that a pinned worker starts, for example a thread of the blocking pool.
     ///
     /// Pinning helps if no other program runs on these cores. If another program takes the core of a pinned worker, the
     /// worker cannot move to another core, and the runtime becomes slower.
@@ -813,11 +815,11 @@ impl Builder {
     /// Sets the maximum number of replacement threads that run at the same time. A replacement thread replaces a worker
     /// that is in a long step. Default: 16. If the maximum is 0, there is no replacement thread. The queued tasks of a
     /// worker in a long step then wait until the other workers take them. When the maximum is reached, or all [48
-    /// slots](Self::workers) are in use, further long steps delay other processes. If all workers and all replacement
-    /// threads are in long steps, and no thread is inside [`Runtime::run`] or [`Runtime::block_on`], no thread fires
-    /// the timers of the runtime or checks its sockets until a step returns. If [`Runtime::set_workers`] lowers the
-    /// number of workers during a long step, this step still counts towards the maximum. Surplus threads exit half a
-    /// second after the long steps have returned.
+    /// slots](Self::workers) are in use, further long steps delay other processes. While all workers and all
+    /// replacement threads are in long steps, only threads inside [`Runtime::run`] or [`Runtime::block_on`] fire the
+    /// timers of the runtime and check its sockets. If there is no such thread, timers and sockets wait until a step
+    /// returns. If [`Runtime::set_workers`] lowers the number of workers during a long step, this step still counts
+    /// towards the maximum. Surplus threads exit half a second after the long steps have returned.
     pub fn max_replacement_threads(mut self, most: usize) -> Self {
         self.substitutes = most;
         self
@@ -925,9 +927,9 @@ fn hook(f: impl Fn() + Send + Sync + 'static) -> Hook {
 /// as long.
 type Observe = Arc<dyn Fn(usize, WorkerState, Option<u64>) + Send + Sync>;
 
-/// Returns a callback that reports to the observer and to the flight recorder, if one of them exists. The callback
-/// catches the panics of the observer. `node` and `incarnation` are the parts that are equal in all pids of the
-/// runtime.
+/// Returns a callback that reports to the observer and to the flight recorder. Returns `None` if there is neither an
+/// observer nor a flight recorder that records blocked workers. The callback catches the panics of the observer. `node`
+/// and `incarnation` are the parts that are equal in all pids of the runtime.
 fn reports_to(
     observer: Option<Arc<dyn Observer>>,
     metrics: &Arc<Metrics>,

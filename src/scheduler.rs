@@ -66,8 +66,8 @@ pub(crate) trait Task: Sized + Send + 'static {
     fn begin(&self) -> (u64, Self::Begun);
 
     /// Prefetches data that this task will use. A worker takes several tasks from the global queue together. The caller
-    /// sets `ahead` to 0 if the worker takes this task now. The caller sets `ahead` to 1 if the next worker that takes
-    /// tasks from the queue will probably take this task.
+    /// sets `ahead` to 0 if the worker takes this task now. The caller sets `ahead` to 1 if the next worker will
+    /// probably take this task from the queue.
     fn lead(&self, _ahead: usize) {}
 
     /// Runs one turn of the task.
@@ -104,8 +104,8 @@ pub(crate) trait Driver: Send + Sync + 'static {
 
     /// Returns the same time as [`wait`](Self::wait). The timekeeper calls this method, and promises to check the
     /// timers again when the returned time has elapsed. Therefore the driver must [call the
-    /// scheduler](Scheduler::rearm) for a new deadline only if this deadline is earlier than the moment of the promised
-    /// check. A call of [`stop_keeping_time`](Self::stop_keeping_time) ends the promise.
+    /// scheduler](Scheduler::rearm) if a new deadline is earlier than the promised check. For a later deadline, no call
+    /// is necessary. A call of [`stop_keeping_time`](Self::stop_keeping_time) ends the promise.
     fn keep_time(&self) -> Option<Duration>;
 
     /// Ends the promise of [`keep_time`](Self::keep_time). Until the next call of `keep_time`, no thread has promised
@@ -176,7 +176,7 @@ pub(crate) struct TooManyWorkers {
     pub(crate) most: usize,
 }
 
-/// Number of slots that the default number of workers leaves to guests and replacement threads.
+/// The default number of workers leaves at least this number of slots vacant, for guests and replacement threads.
 const SPARE_SLOTS: usize = SLOTS / 6;
 
 /// Returns the default number of workers. This number is the available parallelism of the machine, but at least 1 and
@@ -394,8 +394,8 @@ impl<T: Task> Scheduler<T> {
         wake_guests(guests);
     }
 
-    /// Removes a guest from the waiting guests. If the guest was already woken for a vacant slot, the guest does not
-    /// use this slot. In this case this function wakes the next guests instead.
+    /// Removes a guest from the waiting guests. The guest may already have been woken because a slot is vacant. In this
+    /// case the guest does not occupy this slot, and this function wakes the next guests instead.
     fn stop_waiting(&self, waits: Option<u64>) {
         let mut vacancies = self.vacancies.lock();
         let guest = vacancies.guests.remove(waits);
@@ -464,8 +464,8 @@ impl<T: Task> Scheduler<T> {
     }
 
     /// Queues the tasks in the global queue, from any thread. This function takes the lock of the queue once for all
-    /// tasks. The maximum number of workers that this call wakes is the number of tasks minus the number of searching
-    /// workers. A closed scheduler drops the tasks.
+    /// tasks. This call wakes parked threads: at most the number of tasks minus the number of searching workers. If too
+    /// few threads are parked, this call also wakes all sleeping polled guests. A closed scheduler drops the tasks.
     pub(crate) fn schedule_all(&self, mut tasks: Vec<T>) {
         let count = tasks.len();
         self.global.append(&mut tasks);
@@ -504,8 +504,9 @@ impl<T: Task> Scheduler<T> {
     }
 
     /// Wakes the timekeeper, or any worker if there is no timekeeper. This function is called in two cases: a new
-    /// deadline is earlier than all other deadlines, or the poller was opened. If there is a new earliest deadline, the
-    /// timekeeper sleeps until a later deadline. If the poller was opened, the timekeeper sleeps outside the poller.
+    /// deadline is earlier than all other deadlines, or the poller was opened. In the first case, the timekeeper would
+    /// sleep past the new deadline. In the second case, the timekeeper has parked its thread and does not wait in the
+    /// poller.
     pub(crate) fn rearm(&self) {
         match self.idle.timekeeper() {
             Some(_) if planted!("rearm_forgets_timekeeper") => {}
@@ -521,8 +522,8 @@ impl<T: Task> Scheduler<T> {
         (self.poller().is_some() || self.driver.wait().is_some()) && self.idle.timekeeper().is_none()
     }
 
-    /// A worker that was the timekeeper and has found work calls this function. Returns whether this worker must wake
-    /// another worker, which then becomes the timekeeper.
+    /// Called, for example, by a worker that was the timekeeper and has found work. Returns whether this worker must
+    /// wake another worker, which then becomes the timekeeper.
     ///
     /// The former timekeeper checks the timers and the poller between its tasks, so only a long step delays these
     /// checks. If the monitor is on, the monitor notices the long step within the time [`bound`](Monitor::bound), and
@@ -585,8 +586,8 @@ impl<T: Task> Scheduler<T> {
         if let Some(poller) = self.poller() {
             return Ok(poller);
         }
-        // This lock has two purposes. First, only one thread opens a poller. Second, either this thread sees that the
-        // scheduler is stopping, or the stop of the scheduler sees the open poller.
+        // This lock has two purposes. First, only one thread opens a poller. Second, the scheduler may stop at the same
+        // time. Then either this thread sees `stopping`, or the function `stop` sees the open poller.
         let worker_threads = self.worker_threads.lock();
         if self.poller.get().is_none() {
             let poller = open()?;
@@ -683,7 +684,7 @@ impl<T: Task> Scheduler<T> {
         let is_asked_to_yield = worker_slot.preempt_word().is_requested(label);
         // If the blocked step has returned in the meantime, the label and the request may belong to a later step.
         let report = report.filter(|_| !is_own_future && worker_slot.blocked_report() == report);
-        // Only `should_yield` and the budget of the process take a request away.
+        // A request is removed only by `should_yield` or by the budget of the process.
         let was_asked = process.is_some() && report.is_some_and(|report| report.was_asked);
         Some(CurrentStep {
             worker: slot,

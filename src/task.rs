@@ -43,9 +43,9 @@ const ANSWERED_IN_TURN: u32 = 32;
 /// The code that a task runs: a hand-written process or an async body. A machine is pinned, because the future of a
 /// body must not move.
 ///
-/// The future of a body may contain mutable references to its own fields. By the rules of Tree Borrows, a shared
-/// reference to the machine would forbid later writes through these references. Therefore, after the first turn has
-/// begun, each method gets a `Pin<&mut Self>`.
+/// The future of a body may contain mutable references to its own fields. Under the rules of Tree Borrows, a shared
+/// reference to the machine would forbid later writes through these mutable references. Therefore, after the first turn
+/// has begun, each method gets a `Pin<&mut Self>`.
 pub(crate) trait Machine {
     type Message: Send + 'static;
     type Output: Send + 'static;
@@ -85,16 +85,16 @@ pub(crate) trait Machine {
 
     fn close(self: Pin<&mut Self>);
 
-    /// Drops the user's state. Messages that the process has taken out of its mailbox but has not read become dead
-    /// letters.
+    /// Drops the user's state. If the process has taken messages out of its mailbox and has not read them, these
+    /// messages become dead letters.
     fn clear(self: Pin<&mut Self>, me: &SelfHandle<Self::Message>);
 
     /// Returns whether the machine was [cleared](Self::clear).
     fn is_gone(self: Pin<&mut Self>) -> bool;
 
     /// Notifies the parent, if the parent monitors the process from the start ([`Monitored`](monitored::Monitored)).
-    /// This call is step 12 of the exit. Before step 12, all linked and all other monitoring processes have received
-    /// the exit.
+    /// This call is step 12 of the exit. Before this step, all linked processes and all other monitoring processes have
+    /// received the exit.
     #[inline]
     fn ended(self: Pin<&mut Self>, _: &SelfHandle<Self::Message>, _: &Exit) {}
 }
@@ -287,7 +287,7 @@ struct Turn<'a, X: Machine> {
     turn: InTurn,
     /// Whether this turn owns the reference count that belonged to the pid table. When the exit removes the pid from
     /// the table, the turn takes over this count. If this field is true, the owner of the right to run the process
-    /// releases the taken count together with its own count.
+    /// releases this count together with its own count.
     left: bool,
 }
 
@@ -304,7 +304,7 @@ pub(crate) enum TurnOutcome {
     /// The process needs another turn.
     Again,
     /// The process has exited, and the outcome is in the [`End`] of the caller. If the `bool` is true, the turn has
-    /// taken over the reference count that the pid table owned, and the caller must release this count: see
+    /// taken over the reference count that the pid table owned. The caller must release this count: see
     /// [`Turn::left`](Turn::left).
     Over(bool),
 }
@@ -368,11 +368,11 @@ impl<'a, X: Machine> Turn<'a, X> {
             Ok(Next::Done(output)) => Stepped::ended(end, Ok(output)),
             Err(exit) => Stepped::ended(end, Err(exit)),
         });
-        // The call of `leave` comes before the dispatch. Therefore a reply that a handler drops is not stored, and the
-        // caller that waits for this reply is notified immediately.
+        // The call of `leave` comes before the dispatch. Therefore, if a handler drops a reply, the reply is not
+        // stored, and the waiting caller is notified immediately.
         self.around.leave();
         let stepped = match stepped {
-            // The replies that the last step has dropped stay stored until step 7 of the exit.
+            // If the last step has dropped replies, these replies stay stored until step 7 of the exit.
             Ok(Stepped::Ended) => Stepped::Ended,
             Ok(stepped) => {
                 self.around.end_step(None);
@@ -386,8 +386,8 @@ impl<'a, X: Machine> Turn<'a, X> {
         } else {
             self.around.dispatch();
         }
-        // If the limit of the running time ends the process here, the callers already know that their replies were
-        // dropped.
+        // If the limit of the running time ends the process here, `end_step` has already notified the callers of the
+        // dropped replies.
         match begun {
             Some(begun) if stepped != Stepped::Ended => match self.around.end_metered(begun) {
                 Ok(()) => stepped,
@@ -417,8 +417,8 @@ struct Exiting<'t, 'a, X: Machine> {
     turn: InTurn,
     /// The field [`Turn::left`] of the turn.
     left: &'t mut bool,
-    /// While this field is `Some`, this thread stores each dropped [`Reply`](crate::Reply). Therefore, the caller that
-    /// waits for this reply is notified of the exit.
+    /// While this field is `Some`, this thread stores each dropped [`Reply`](crate::Reply). Therefore, the waiting
+    /// caller is notified of the exit.
     ending: Option<Ending<'a>>,
     /// Number of messages that the process did not read.
     unread: usize,
@@ -564,8 +564,8 @@ pub(crate) fn give_up<X: Machine>(
         let mut this = Turn::new(current, machine, me, own, turn);
         if !this.machine.as_mut().is_gone() {
             let _guard = panic::set_abort_process(me.control().head.pid(), X::name());
-            // A step of another process may drop the runtime of this process. The replies that the step has dropped
-            // before do not belong to this exit.
+            // A step of another process may drop the runtime of this process. This step may already have dropped
+            // replies. These replies do not belong to this exit.
             current.without_turn(|| drop(this.end(Exit::Cancelled(Reason::SHUTDOWN))));
         }
         this.left

@@ -58,8 +58,8 @@ fn counted<T>(f: impl FnOnce() -> T) -> (T, usize, isize) {
     (value, ALLOCATIONS.load(Relaxed) - allocations, BYTES.load(Relaxed) - bytes)
 }
 
-/// Runs `f`, and returns two values: the value of `f`, and the largest number of bytes that were allocated at one time
-/// during the call, without the bytes that were allocated before the call.
+/// Runs `f`. Returns the value of `f`, and the maximum number of allocated bytes during the call. The bytes that were
+/// allocated before the call do not count.
 fn peak_of<T>(f: impl FnOnce() -> T) -> (T, isize) {
     let before = BYTES.load(Relaxed);
     PEAK.store(before, Relaxed);
@@ -153,7 +153,7 @@ fn the_first_message_needs_no_allocation() {
 }
 
 /// 1.6d: a message of up to 16 bytes needs no allocation, unless the runtime measures its time in the mailbox. The
-/// runtime measures about one message in 256, with at most three allocations for each of these messages. Each call uses
+/// runtime measures about one message in 256. Each of these messages needs at most three allocations. Each call uses
 /// one block that the two processes share. A later call reuses the block of an earlier call.
 #[test]
 fn messages_and_calls_need_no_allocation() {
@@ -268,8 +268,8 @@ fn cancelled_commands_do_not_increase_the_memory() {
     assert!(grown < 50_000, "{grown} bytes more for 30,000 cancelled commands");
 }
 
-/// A layer retries a command. Each attempt waits in the queue of another layer, and then in its handler. The command
-/// does not keep memory allocated for an attempt that has ended.
+/// A layer retries a command. Each attempt waits in the queue of another layer, and then in its handler. After an
+/// attempt has ended, the command keeps no memory for this attempt.
 #[test]
 fn the_ended_attempts_of_a_retry_do_not_increase_the_memory() {
     use procession::layer::{ConcurrencyLimit, Retry};
@@ -324,8 +324,8 @@ fn a_query_with_a_limit_needs_memory_for_the_limit_and_not_for_all_processes() {
             let query = query.limit(limit);
             let (rows, peak) = peak_of(|| rt.processes(&query));
             assert_eq!(rows.len(), limit);
-            // The rows are in a heap, whose memory doubles. Then the rows are moved to the result. The names need less
-            // memory than the rows. The test harness may also allocate memory.
+            // The rows are in a binary heap, whose memory doubles when it is full. Then the rows are moved to the
+            // result. The names need less memory than the rows. The test harness may also allocate memory.
             let most = 6 * limit * row + 32 * 1024;
             assert!(peak <= most as isize, "{column:?}: {peak} bytes for {limit} rows");
             // A peak of 0 would mean that nothing is counted.

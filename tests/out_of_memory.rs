@@ -34,8 +34,8 @@ impl Failing {
 }
 
 // SAFETY: `GlobalAlloc` requires that each returned block is valid, fits its layout, and is not returned twice before
-// it is freed. `System` guarantees these properties, and each call passes the same arguments to `System`. A failing
-// allocation returns null and does not change the old block, as the trait allows.
+// it is freed. `System` guarantees these properties, and each call passes the same arguments to `System`. If an
+// allocation must fail, the function returns null and leaves the old block unchanged. The trait permits this.
 unsafe impl GlobalAlloc for Failing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if self.fails() {

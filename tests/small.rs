@@ -160,7 +160,7 @@ fn links_and_monitors_report_an_exit() {
     });
 }
 
-/// Changes a variable through a reference that lives across waits.
+/// Changes a variable through a reference that is held across `await` points.
 async fn count_to_three<M: Send + 'static>(me: &SelfHandle<M>) -> u32 {
     let mut count = 0;
     let count_up = &mut count;

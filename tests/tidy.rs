@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 /// Folders and top-level files of `src`, from bottom to top. Each entry names a folder and lists the other folders that
-/// this folder may import. The files that `is_exempt` names may import all folders.
+/// this folder may import. If `is_exempt` returns true for a file, this file may import all folders.
 const LAYERS: &[(&str, &[&str])] = &[
     ("platform", &[]),
     ("process", &["platform"]),
@@ -32,7 +32,7 @@ const RE_EXPORTS: &[&str] = &["future", "supervisor"];
 /// first file may not import the folder of the second file.
 const EXCEPTIONS: &[(&str, &str)] = &[("handler::blocking", "task::body")];
 
-/// Maximum number of files of one folder in a cycle of imports.
+/// Maximum number of files in a cycle of imports inside one folder.
 const LARGEST_CYCLE: usize = 6;
 
 /// Groups of `std` paths. Each entry contains the paths of one group, and the only module that may use these paths.
@@ -42,7 +42,7 @@ const GATES: &[(&[&str], &str)] = &[
     (&["std::hash::RandomState", "std::collections::hash_map::RandomState"], "platform::random"),
 ];
 
-/// Maximum number of lines of code in a file, with unit tests, and without comments and blank lines.
+/// Maximum number of lines of code in a file. Unit tests count. Comments and blank lines do not count.
 const LONGEST_FILE: usize = 600;
 
 /// Maximum number of lines of code in a function, without comments.
@@ -95,8 +95,8 @@ fn top(file: &str) -> &str {
     file.split("::").next().unwrap_or(file)
 }
 
-/// Returns whether the file is exempt from all rules about imports: the root of the crate, its modules of re-exports,
-/// and the models for the model checker.
+/// Returns true if no rule about imports applies to the file. These files are the root of the crate, its modules of
+/// re-exports, and the models for the model checker.
 fn is_exempt(file: &str) -> bool {
     file == "lib" || RE_EXPORTS.contains(&file) || top(file) == "model"
 }
@@ -514,7 +514,7 @@ fn promises(list: &str) -> (BTreeSet<String>, BTreeSet<String>, Vec<String>) {
     (promises, headings, wrong)
 }
 
-/// Returns whether a promise of this section has a number with a letter.
+/// Returns true if a promise of this section has a number with a letter, such as `2.3a`.
 fn has_letters(section: &str, promises: &BTreeSet<String>) -> bool {
     promises.iter().any(|number| number.trim_end_matches(|c: char| c.is_ascii_lowercase()) == section)
 }
@@ -542,9 +542,9 @@ fn citations() -> BTreeMap<String, String> {
     found
 }
 
-/// Returns the tests of a file that have the number of a promise, for example `6.5b`, at the beginning of their doc
-/// comment. Each returned test has the numbers of its promises. In a file that calls `scenarios!`, a function without
-/// `#[test]` is also a test, because this macro adds the attribute.
+/// Returns each test of a file if the doc comment of the test begins with the number of a promise, for example `6.5b`.
+/// Each returned test has the numbers of its promises. In a file that calls `scenarios!`, a function without `#[test]`
+/// is also a test, because this macro adds the attribute.
 fn citations_of(text: &str) -> Vec<(&str, Vec<&str>)> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let scenarios = lines.contains(&"scenarios! {");
@@ -585,7 +585,7 @@ fn is_number(text: &str) -> bool {
     }
 }
 
-/// Returns the code of each file of `src` by its module path, without comment lines.
+/// Returns a map from the module path of each file of `src` to its code without comment lines.
 fn sources() -> BTreeMap<String, String> {
     fn gather(folder: &Path, prefix: &str, files: &mut BTreeMap<String, String>) {
         for entry in fs::read_dir(folder).expect("src is there") {
@@ -651,14 +651,15 @@ fn functions(code: &str) -> Vec<(&str, usize)> {
     found
 }
 
-/// Returns how often the phrase occurs in the text as whole words.
+/// Returns how often the phrase occurs in the text. Only whole words count.
 fn occurrences(text: &str, phrase: &str) -> usize {
     let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     let whole = |at: usize| !part(text[..at].chars().next_back()) && !part(text[at + phrase.len()..].chars().next());
     text.match_indices(phrase).filter(|(at, _)| whole(*at)).count()
 }
 
-/// Returns the comments and doc comments of each Rust file, and the whole text of each Markdown file, by its path.
+/// Returns a map from the path of each file to its prose. The prose of a Rust file is its comments and doc comments.
+/// The prose of a Markdown file is the whole text.
 fn prose() -> BTreeMap<String, String> {
     fn gather(folder: &Path, files: &mut BTreeMap<String, String>) {
         for entry in fs::read_dir(folder).expect("the folder is there") {

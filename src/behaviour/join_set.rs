@@ -79,8 +79,8 @@ struct Joined<T> {
 
 /// A join handle without its message type.
 trait Outcome<T>: Send + Sync {
-    /// Polls the outcome of the process. The poll takes no unit from the budget of the turn, because the methods of the
-    /// set take these units.
+    /// Polls the outcome of the process. The poll takes no unit from the budget of the turn. Instead, the methods of
+    /// the set take the units.
     fn poll_outcome(&mut self, cx: &mut Cx<'_>) -> Poll<Result<T, Exit>>;
 }
 
@@ -217,8 +217,8 @@ impl<T: Send + 'static> JoinSet<T> {
     /// the set until they are joined.
     pub fn cancel_all(&self, reason: impl Into<Reason>, grace: Duration) {
         let reason = reason.into();
-        // A task may await the exit of one member, and its waker may block until another member has exited. Therefore
-        // all members are cancelled before the first foreign waker is called.
+        // A task may await the exit of one member, and the waker of this task may block until another member has
+        // exited. Therefore all members are cancelled before the first foreign waker is called.
         delay_wakers(|| {
             for member in &self.running {
                 // A member may belong to another runtime, and each runtime has its own clock.

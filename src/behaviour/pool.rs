@@ -55,10 +55,10 @@ const EXITS_AT_ONCE: usize = 256;
 /// has no other reason to refuse a message. The member that reads a call answers the call.
 ///
 /// If a member exits for any reason, the pool replaces this member. There are two exceptions: the pool has stopped this
-/// member because the member was idle, or a cancellation has ended both the member and the pool. The pool passes the
-/// unread messages of the exited member to its members before any later message. If a member exits while it handles a
-/// message, this message is lost, as in any process. If too many members exit in a short time
-/// ([`restarts`](Self::restarts)), the pool fails, and its members are killed.
+/// member because the member was idle, or a cancellation has ended both the member and the pool. The pool forwards the
+/// unread messages of the exited member before any later message. If a member exits while it handles a message, this
+/// message is lost, as in any process. If too many members exit in a short time ([`restarts`](Self::restarts)), the
+/// pool fails, and its members are killed.
 ///
 /// If the limit of processes is reached, the runtime refuses a new member:
 /// - If one of the first members is refused, the start of the pool fails, and the members that were already started are
@@ -69,8 +69,8 @@ const EXITS_AT_ONCE: usize = 256;
 /// - If the pool wants to [grow](Self::max_size) and the new member is refused, the pool keeps its size.
 ///
 /// If a pool is cancelled, the pool cancels its members with the same reason and the same deadline. A shutdown cancels
-/// only the pool directly, not the members. The cancel token and the deadline that the members inherit also cancel only
-/// the pool directly. The pool exits when all members have exited. The unread messages become [dead
+/// only the pool directly, not the members. The members inherit a cancel token and a deadline, but these two also
+/// cancel only the pool directly. The pool exits when all members have exited. The unread messages become [dead
 /// letters](Host::dead_letters). If a pool is killed, its members are also killed.
 ///
 /// ```
@@ -157,7 +157,7 @@ impl<M: Send + 'static, F> Pool<M, F> {
     /// each key.
     ///
     /// `key` runs on the sending thread. If `key` panics, the send panics. If the message must wait in the queue of the
-    /// pool, `key` runs again in the process of the pool, and a panic of this call ends the pool.
+    /// pool, `key` runs again in the process of the pool. A panic of this second call ends the pool.
     pub fn by_key<K: Hash>(mut self, key: impl Fn(&M) -> K + Send + Sync + 'static) -> Self {
         self.routing = Routing::Key(Box::new(move |message| {
             let mut hasher = DefaultHasher::new();
@@ -177,8 +177,9 @@ impl<M: Send + 'static, F> Pool<M, F> {
     }
 
     /// Sets the idle time after which the pool cancels the last member in its list. Default: 10 s. The pool cancels a
-    /// member only if the pool has more members than its initial size. The keeper checks the last member once per idle
-    /// time. Therefore a member may be idle for almost twice the idle time before the member is cancelled.
+    /// member only if the pool has more members than its initial size. The time between two checks of the last member
+    /// is equal to the idle time. Therefore a member may be idle for almost twice the idle time before the member is
+    /// cancelled.
     pub fn idle_timeout(mut self, time: Duration) -> Self {
         self.plan.idle = time;
         self
@@ -227,8 +228,8 @@ where
     /// Positions of the exited members whose replacement was refused. `retry` is the timer of the next attempt.
     vacancies: Vec<Vacancy<M>>,
     retry: Option<Sleep>,
-    /// Three values: the idle time; the timer of the next check; and the number of messages that the last member had
-    /// taken when a check found this member idle.
+    /// Three values: the idle time, the timer of the next check, and a number of messages. When a check finds the last
+    /// member idle, it stores the number of messages that this member had taken.
     idle: (Duration, Option<Sleep>, u64),
 }
 
@@ -293,8 +294,9 @@ where
 
     /// Spawns the member for the position `place`. The caller puts the member into the list.
     fn spawn(&mut self, place: usize) -> Result<Ref<Control<M>>, Exit> {
-        // A shutdown, the token and the deadline of the pool cancel only the pool, and the pool cancels its members. If
-        // a member were cancelled before the pool, the pool would replace this member.
+        // A shutdown, the token of the pool, and the deadline of the pool do not cancel the members directly. They
+        // cancel the pool, and the pool then cancels its members. If the cancellation reached a member before it
+        // reached the pool, the pool would replace this member.
         let process = self.me.process().supervised().mailbox_capacity(MailboxCapacity::Reject(self.room));
         let handle = process.spawn(self.body.clone()).map_err(exit_of_refusal)?;
         let member = handle.address().control().clone();
@@ -336,8 +338,8 @@ where
                 return Ok(());
             }
         }
-        // The member may wait for a process that the member has spawned. If this process is cancelled before the
-        // pool, the exit of this process may end the member. The pool is then cancelled too.
+        // The member may wait for a process that the member has spawned. A cancellation may reach this process before
+        // it reaches the pool. The exit of this process may then end the member. The pool is then cancelled too.
         if self.me.control().head.shares_cancellation(exit.get()) {
             return Ok(());
         }
@@ -377,11 +379,11 @@ where
 
     /// Starts the first members. If the pool is cancelled, this function returns before all members have started.
     ///
-    /// Each append copies the list of members. Therefore the new members are appended only when there are more new
-    /// members than members in the list. With this rule, the total cost of the copies is linear. But if the key of a
-    /// message determines the member, all members are appended together at the end of this function. A shorter list
-    /// would map the key of an urgent message to another member. With a routing by key, all messages that are not
-    /// urgent wait in the queue of the pool during the start.
+    /// Each append copies the list of members. Therefore the pool collects new members, and appends them when it has
+    /// collected more members than the list contains. With this rule, the total cost of the copies is linear. But if
+    /// the key of a message determines the member, all members are appended together at the end of this function. A
+    /// shorter list would map the key of an urgent message to another member. With a routing by key, all messages that
+    /// are not urgent wait in the queue of the pool during the start.
     async fn start(&mut self) -> Result<(), Exit> {
         let (mut fresh, mut listed) = (Vec::new(), 0);
         for place in 0..self.least {

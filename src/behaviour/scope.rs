@@ -30,7 +30,7 @@ use crate::task::body::{Body, ProcessOutput};
 use crate::task::join::JoinHandle;
 use crate::task::spawn::ProcessBuilder;
 
-/// Maximum number of events, namely new children and exits, that a scope handles in one turn.
+/// Maximum number of events that a scope handles in one turn. An event is a new child or an exit.
 const EVENTS_AT_ONCE: usize = 256;
 
 /// Handle of a scope. The handle spawns the children of the scope: see [`SelfHandle::scope`]. A clone refers to the
@@ -83,8 +83,8 @@ impl Scope {
     }
 
     /// Spawns a hand-written process as a child. In all other respects, this method does the same as
-    /// [`spawn`](Self::spawn). The scope waits for the exit of the process, so a process that serves forever, such as a
-    /// [`Supervisor`](crate::Supervisor), keeps the scope open.
+    /// [`spawn`](Self::spawn). The scope waits for the exit of the process. Therefore a process that serves forever
+    /// keeps the scope open, for example a [`Supervisor`](crate::Supervisor).
     pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
         let builder = self.process();
         if self.shared.state.lock().over {
@@ -96,7 +96,7 @@ impl Scope {
     /// Spawns a child with options that `build` sets. Example: `scope.spawn_with(|process| process.name("one"), body)`.
     ///
     /// # Errors
-    /// Returns the body and the reason of the refusal. A refusal does not fail the scope.
+    /// Returns the body and the reason of the refusal. A refusal does not make the scope fail.
     pub fn spawn_with<N, F, Fut>(
         &self,
         build: impl FnOnce(ProcessBuilder) -> ProcessBuilder,
@@ -172,8 +172,8 @@ fn cancel_within(child: &Ref<dyn AnyControl>, grace: Duration) {
     host.cancel_by(child, Reason::PARENT, host.now() + grace);
 }
 
-/// Cancels a child in the same way as the process of the scope was cancelled. `deadline` is an instant of the clock of
-/// `host`.
+/// Cancels a child after the cancellation of the process that runs the scope, with the same reason and deadline.
+/// `deadline` is an instant of the clock of `host`.
 fn cancel_until(host: &Host, child: &Ref<dyn AnyControl>, reason: Reason, deadline: Instant) {
     host.cancel_until(child, reason, host.deadline_for(child.head(), deadline));
 }

@@ -36,9 +36,9 @@ use crate::process::exit::{Exit, Reason};
 ///
 /// Handlers receive the whole [`Context`], and may use all its methods. For example, a handler may receive selectively,
 /// stash messages, spawn processes, and create links. While a handler awaits, the next message waits. Only the process
-/// itself polls the futures of its handlers. When the process exits, the future of a running handler is dropped. Three
-/// events stop a handler at an `await`: a kill, the abnormal exit of a linked process if the server does not trap
-/// exits, and an exceeded [limit](crate::Limits). A cancellation does not stop a handler.
+/// itself polls the futures of its handlers. When the process exits, the future of a running handler is dropped. A
+/// handler is stopped at an `await` in three cases: the process is killed; a linked process exits abnormally, and the
+/// server does not trap exits; or a [limit](crate::Limits) is exceeded. A cancellation does not stop a handler.
 ///
 /// After a cancellation, the server handles no further message. If a handler is running, the handler continues to its
 /// end. The handler can detect the cancellation with [`cancelled`](crate::SelfHandle::cancelled). After the end of the
@@ -155,9 +155,9 @@ pub trait Server: Sized + Send + 'static {
     /// Returns the time at which [`handle_timeout`](Self::handle_timeout) should next be called. `None` (the default)
     /// means never.
     ///
-    /// Before each message, the server loop calls this method, and uses the new value. A server that sets the time when
-    /// it enters a state has a state timeout. A server that sets the time at each message has an idle timeout. Moving
-    /// the deadline to a later time costs nothing.
+    /// Before each message, the server loop calls this method, and uses the new value. If the server sets the time when
+    /// it enters a state, the deadline is a state timeout. If the server sets the time at each message, the deadline is
+    /// an idle timeout. Moving the deadline to a later time costs nothing.
     fn deadline(&self) -> Option<Instant> {
         None
     }
@@ -322,8 +322,8 @@ impl ServerContext {
         if mailbox.is_spent(cx) { Poll::Pending } else { self.poll_mail(mailbox, cx) }
     }
 
-    // Without `always`, the compiler does not inline this function into the poll of a server without a deadline. Such a
-    // server calls this function for each message.
+    // `always` is necessary: otherwise the compiler does not inline this function into the poll of a server that has no
+    // deadline. Such a server calls this function for each message.
     #[inline(always)]
     fn poll_mail<M: Send + 'static>(&mut self, mailbox: &mut Mailbox<M>, cx: &mut Cx<'_>) -> Poll<NextInput<M>> {
         let next = mailbox.next_event(&mut self.signal, cx);
@@ -332,8 +332,8 @@ impl ServerContext {
 
     /// The timer is polled only when there is no message or when the budget of the turn is spent. For each message,
     /// this function only reads the clock. If the handlers wait, each message begins a new turn with a full budget, so
-    /// the budget is never spent. Without this reading of the clock, a server whose handlers wait would never detect
-    /// the deadline while its mailbox has messages.
+    /// the budget is never spent. Such a server detects the deadline only by this reading of the clock, as long as its
+    /// mailbox has messages.
     fn poll_with_deadline<M: Send + 'static>(
         &mut self,
         deadline: Option<Instant>,
@@ -382,16 +382,16 @@ impl ServerTimer {
         }
     }
 
-    /// If the deadline has passed, records the number of messages that the server handles before the timeout. Does
-    /// nothing if this number is already recorded.
+    /// If the deadline has passed, records how many messages the server must handle before it calls `handle_timeout`.
+    /// Does nothing if this number is already recorded.
     fn detect<M: Send + 'static>(&mut self, deadline: Option<Instant>, mailbox: &mut Mailbox<M>) {
         if self.passed.is_none() {
             self.passed = deadline.filter(|&at| mailbox.me().now() >= at).map(|at| (at, mailbox.unread()));
         }
     }
 
-    /// Returns true if the deadline has passed, and all messages from before the deadline have been read. In this case,
-    /// also clears the passed deadline.
+    /// Returns true if the deadline has passed, and the server has read all messages that it must handle before the
+    /// timeout. In this case, also clears the passed deadline.
     fn take_due(&mut self) -> bool {
         self.passed.take_if(|&mut (_, unread)| unread == 0).is_some()
     }
@@ -402,7 +402,7 @@ impl ServerTimer {
         }
     }
 
-    /// Returns whether the deadline has passed and the mailbox has no unread message. If the deadline has not passed,
+    /// Returns true if the deadline has passed and the mailbox has no unread message. If the deadline has not passed,
     /// the timer will wake the task at the deadline.
     fn poll_due<M: Send + 'static>(&mut self, deadline: Instant, mailbox: &mut Mailbox<M>, cx: &mut Cx<'_>) -> bool {
         if self.passed.is_none() {
@@ -410,8 +410,7 @@ impl ServerTimer {
             if sleep.is_terminated() || deadline < sleep.deadline() {
                 sleep.reset(deadline);
             }
-            // The sleep itself need not pause when the budget is spent, because the receive of the server pauses in
-            // this case.
+            // When the budget is spent, the receive of the server pauses. Therefore the sleep itself need not pause.
             while sleep.poll_without_pause(cx).is_ready() {
                 if sleep.deadline() == deadline {
                     self.passed = Some((deadline, mailbox.unread()));

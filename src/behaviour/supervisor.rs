@@ -53,9 +53,9 @@ const REPORTS_AT_ONCE: usize = 256;
 ///
 /// If a child exits, its [`RestartPolicy`] determines whether the child is restarted. The restart never happens before
 /// the previous instance has exited. The strategy determines which other children are also restarted. To stop a child,
-/// the supervisor cancels it with [`Reason::PARENT`]. Children are stopped in reverse order, one after another. But
-/// while a one-for-one supervisor runs, a requested stop of a child delays no other child. If a child does not exit
-/// within [its time limit](Child::shutdown), the child is killed.
+/// the supervisor cancels it with [`Reason::PARENT`]. Children are stopped in reverse order, one after another. But in
+/// a running one-for-one supervisor, the requested stop of a child does not delay the other children. If a child does
+/// not exit within [its time limit](Child::shutdown), the child is killed.
 ///
 /// If there are more restarts within a sliding window than the [`intensity`](Self::intensity) allows, the supervisor
 /// stops all its children and fails with [`SupervisorError::RestartIntensityExceeded`]. The parent supervisor receives
@@ -73,13 +73,13 @@ const REPORTS_AT_ONCE: usize = 256;
 ///   answer is the error, and the child stays stopped.
 /// - After a shutdown of the runtime, no start can succeed. Therefore the supervisor does not try again, and exits.
 ///
-/// If a supervisor is cancelled, the supervisor stops its children with the same reason, and exits with this reason.
-/// Before the supervisor is cancelled, a token or a deadline of the supervisor may cancel a process that a child has
-/// spawned. If the child then exits with [`Exit::Cancelled`], the supervisor does not restart the child. A shutdown
+/// If a supervisor is cancelled, the supervisor stops its children with the same reason, and exits with this reason. A
+/// token or a deadline of the supervisor may cancel a process that a child has spawned, before it cancels the
+/// supervisor. If the child then exits with [`Exit::Cancelled`], the supervisor does not restart the child. A shutdown
 /// of the runtime first cancels the supervisors, from the top of the tree, and then cancels the processes without a
-/// supervisor. If a linked process exits abnormally, the supervisor also stops its children and exits. If a
-/// supervisor is killed, its children are also killed, but the supervisor cannot wait for the exits of its children.
-/// The parent supervisor then waits for these exits.
+/// supervisor. If a linked process exits abnormally, the supervisor also stops its children and exits. If a supervisor
+/// is killed, its children are also killed, but the supervisor cannot wait for the exits of its children. The parent
+/// supervisor then waits for these exits.
 ///
 /// ```
 /// use procession::{Context, Exit, Name, Reply, Runtime, Supervisor};
@@ -158,8 +158,8 @@ struct ChildEntry {
     is_dynamic: bool,
 }
 
-/// A requested end of the supervisor: the exit of the supervisor, and the cancellation of its children. If the
-/// supervisor already exits because of `End::GaveUp` or `End::StartFailed`, `exit` is not used.
+/// The requested end of the supervisor: its exit, and the reason and the deadline for the cancellation of its children.
+/// If the supervisor already exits because of `End::GaveUp` or `End::StartFailed`, `exit` is not used.
 #[derive(Debug)]
 struct Ending {
     exit: Held<Exit>,
@@ -254,8 +254,8 @@ impl From<Pid> for ChildId {
 
 /// Error of a [`Supervisor`] that failed. [`Exit::error`] returns this error.
 ///
-/// The exit of the child is not the `source` of this error. If the exit of the child were a source of this error, a
-/// process that fails with this error would end with the exit of the child.
+/// The exit of the child is not the `source` of this error. Otherwise a process that fails with this error would end
+/// with the exit of the child instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SupervisorError {
@@ -458,7 +458,7 @@ impl Supervisor {
     /// Handles the exit of an instance of a child. If the child is a supervisor that failed with `StartFailed`, the
     /// start of this child counts as refused.
     fn instance_has_exited(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id, exit: Held<Exit>) {
-        // The check of the error calls code of the user, so this check is limited to supervisors. Most exits have no
+        // The check of the error calls user code, so only the error of a supervisor is checked. Most exits have no
         // error, so most exits need no look-up of the child.
         let over = if exit.get().source_of_other().is_some()
             && self.children.get(&id).is_some_and(|kept| kept.child.spec.is_supervisor)
@@ -466,8 +466,8 @@ impl Supervisor {
         {
             Over::Refused
         } else if me.control().head.shares_cancellation(exit.get()) {
-            // The child may wait for a process that the child has spawned. If this process is cancelled before the
-            // supervisor, the exit of this process may end the child.
+            // The child may wait for a process that the child has spawned. A cancellation may reach this process before
+            // it reaches the supervisor. The exit of this process may then end the child.
             Over::Cancelled
         } else {
             Over::Ended
@@ -578,7 +578,7 @@ impl Supervisor {
 
     fn end(&mut self, exit: Exit, reason: Reason, deadline: Instant) {
         self.plan.shut_down();
-        // If the supervisor has already stored an earlier exit, this exit is dropped. This exit may hold the last
+        // If the supervisor has already stored an earlier exit, the new exit is dropped. This exit may hold the last
         // reference to the error of a linked process. Therefore `Held` catches a panic of the drop.
         let exit = Held::new(exit);
         self.ending.get_or_insert(Ending { exit, reason, deadline });
@@ -697,7 +697,7 @@ impl Process for Supervisor {
             }
         }
         if self.plan.is_ending() {
-            // The supervisor still answers requests, but only the exits of its children can end its shutdown.
+            // The supervisor still answers requests, but its shutdown ends only when its children have exited.
             me.control().head.set_ignores_messages(true);
         }
         // The children can exit on other workers during this step, so each pass of this loop can receive new reports.

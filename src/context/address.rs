@@ -32,8 +32,9 @@ use crate::process::state::budget::BudgetPause;
 /// than a send to a [`Pid`], because the runtime does not look up the pid. An address is cheap to clone. Any thread can
 /// use an address. Two addresses of the same process are equal.
 ///
-/// An address does not keep its process alive. But an address keeps the memory block of the process, and the handlers
-/// of its runtime. An address that outlives its runtime also keeps about 380 KiB of memory. A [`Pid`] keeps nothing.
+/// An address does not keep its process alive. But an address keeps two things in memory: the memory block of the
+/// process, and the handlers of its runtime. An address that outlives its runtime also keeps about 380 KiB of memory. A
+/// [`Pid`] keeps nothing.
 ///
 /// ```
 /// use procession::{Address, Context, Exit, Runtime};
@@ -216,9 +217,9 @@ impl<M: Send + 'static> Address<M> {
     /// number to reduce its load. The call takes the lock of the mailbox for a short time.
     ///
     /// A process may take several messages out of the mailbox together, and then read the messages one by one. The
-    /// number includes neither the messages that the process has taken out, nor the messages of senders that wait for
-    /// free space. Events such as exits and answers do not count. If the process is a [`Pool`](crate::Pool), the number
-    /// includes only the messages in the queue of the pool.
+    /// number does not include messages that the process has already taken out. The number also does not include the
+    /// messages of senders that wait for free space. Events such as exits and answers do not count. If the process is a
+    /// [`Pool`](crate::Pool), the number includes only the messages in the queue of the pool.
     pub fn mailbox_len(&self) -> usize {
         self.control.inbox.messages()
     }

@@ -45,13 +45,13 @@ use crate::process::yields::Answerer;
 /// The part of the cell that belongs to the caller.
 struct CallRecord {
     stage: RequestStage,
-    /// Source line at which the call was created. Inspections show this line. The reference has 8 bytes on a 64-bit
-    /// system, like `callee`.
+    /// Source line at which the call was created. Inspections show this line. On a 64-bit system, the reference and
+    /// `callee` each have 8 bytes.
     line: &'static Location<'static>,
     /// The callee's pid as one word (`Pid::word`). Inspections show this pid. The value is 0 if the callee is not
     /// known.
     callee: u64,
-    /// Place of the record of this call among the wait records of the calling process.
+    /// Identifies the record of this call. The record is one of the wait records of the calling process.
     place: Place,
 }
 
@@ -83,7 +83,7 @@ enum RequestStage {
     Refused(CallError, BudgetPause),
 }
 
-/// Whether the calling process counts and records a call as an operation for which the process waits.
+/// Whether the calling process counts and records a call. A counted call is an operation for which the process waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Counted {
     No,
@@ -118,9 +118,9 @@ enum Caller {
     /// The calling process. As soon as the request is sent, the process counts the call as an operation for which it
     /// waits.
     Process(ProcessRef),
-    /// The process that made the call through an address or through a host, in a turn of the process. A handler may own
-    /// the future of such a call, or the future may move to another process. Therefore, the process counts the call
-    /// only if a step of the process has made the last poll of the future.
+    /// The calling process. The call was made in a turn of this process, through an address or through a host. A
+    /// handler may own the future of such a call, or the future may move to another process. Therefore, the process
+    /// counts the call only if the last poll of the future was in a step of the process.
     Within(ProcessRef),
     /// The callee. This variant is used if the call was made through an address, and not in a turn of a process.
     Callee(Ref<dyn AnyControl>),
@@ -163,8 +163,8 @@ impl Caller {
         self.calling_process().is_some_and(ProcessRef::is_here)
     }
 
-    /// Returns whether this thread runs a step of the calling process, and whether, in this step, `waker` is the waker
-    /// of the process's task.
+    /// Returns two values. The first is true if this thread runs a step of the calling process. The second is true if,
+    /// in addition, `waker` is the waker of the process's task.
     #[inline]
     fn polled_by(&self, waker: &Waker) -> (bool, bool) {
         let Some(process) = self.calling_process() else { return (false, false) };
@@ -227,10 +227,10 @@ fn finish<T: Send + 'static>(to: Replier<T>, value: T) -> Result<(), T> {
 /// soon as the exit is known.
 ///
 /// If a step drops the `Reply`, the caller gets the error at the end of the step, because only the end of the step
-/// shows whether the process exits. If the step calls [`block_in_place`](crate::block_in_place()) or
-/// [`Runtime::block_on`](crate::Runtime::block_on) before its end, the caller gets [`CallError::Dropped`] when the step
-/// calls this function. A step that blocks its thread in another way, and waits for the caller, waits forever. Such a
-/// step must block inside `block_in_place`.
+/// shows whether the process exits. However, if the step then calls [`block_in_place`](crate::block_in_place()) or
+/// [`Runtime::block_on`](crate::Runtime::block_on), the caller gets [`CallError::Dropped`] at this call. If the step
+/// waits for the caller, and blocks its thread in another way, the step waits forever. Such a step must block inside
+/// `block_in_place`.
 pub struct Reply<T: Send + 'static> {
     to: Option<Replier<T>>,
 }
@@ -269,9 +269,9 @@ impl<T: Send + 'static> Reply<T> {
         })
     }
 
-    /// Passes this `Reply` to another process, which must then answer the call. This method calls `message`, which
-    /// makes a message from the `Reply`, and sends the message like [`Address::send`]. The corresponding functions of
-    /// kameo and Akka have the same name.
+    /// Passes this `Reply` to another process, which must then answer the call. This method calls `message` to make a
+    /// message from the `Reply`. The method then sends the message like [`Address::send`]. The corresponding functions
+    /// of kameo and Akka have the same name.
     ///
     /// A plain [`Address::send`] of a message that contains the `Reply` also works. However, the runtime then does not
     /// know which process must answer. After `forward`, the receiver is the
@@ -280,8 +280,8 @@ impl<T: Send + 'static> Reply<T> {
     ///
     /// The first `forward` of a `Reply` must run in a step of the process that received the request. On a thread that
     /// runs no process, the first `forward` only sends the message. If a [`Pool`](crate::Pool) is called, the pool
-    /// counts as the receiver of the request, and a `forward` in a member of the pool does not change the callee of the
-    /// call. If `to` belongs to another runtime, the callee is no longer known.
+    /// counts as the receiver of the request. In this case, a `forward` in a member of the pool does not change the
+    /// callee of the call. If `to` belongs to another runtime, the callee is no longer known.
     ///
     /// Compared with a plain send, `forward` costs about three short critical sections and three small allocations.
     ///
@@ -321,8 +321,8 @@ impl<T: Send + 'static> Reply<T> {
         Ok(())
     }
 
-    /// Begins a forward. Returns `None` if no inspection shows the call. This is the case if the caller is not a
-    /// process, if this thread runs no step of a process, or if the call is over.
+    /// Begins a forward. Returns `None` if no inspection shows the call. Inspections do not show the call if the caller
+    /// is not a process, if this thread runs no step of a process, or if the call is over.
     fn begin_forward<M: Send + 'static>(&self, to: &Address<M>) -> Option<Forward> {
         let reply = self.to.as_ref()?;
         let caller = match &**reply {
@@ -337,7 +337,7 @@ impl<T: Send + 'static> Reply<T> {
         shared.forwarded.begin(key, from, holder, |waker| self.watch_end(&mut WatchKey::default(), waker))
     }
 
-    /// Returns true if the call is over. Otherwise, `waker` is called at the end of the call.
+    /// Returns true if the call is over. Otherwise, the end of the call wakes `waker`.
     fn watch_end(&self, key: &mut WatchKey, waker: &Waker) -> bool {
         self.to.as_ref().is_none_or(|to| match &**to {
             Caller::Yield(untyped) => !untyped.watch(key, waker),
@@ -483,8 +483,8 @@ fn send<T>(pending: &mut PendingReply<T>, is_limited: bool) {
     }
 }
 
-/// Updates whether the calling process counts and records a sent call. `is_polled_here` says whether a step of the
-/// process polls the call now. Returns whether the count has changed.
+/// Checks whether the calling process must count and record a sent call, and updates the count. `is_polled_here` says
+/// whether a step of the process polls the call now. Returns whether the count has changed.
 fn update_count<T>(pending: &mut PendingReply<T>, is_polled_here: bool, is_limited: bool) -> bool {
     let (party, record) = pending.parts();
     let RequestStage::Sent { counted, .. } = &mut record.stage else { return false };
@@ -662,10 +662,10 @@ fn send_request<N: Send + 'static>(host: &Host, to: &DestinationRef<'_, N>, requ
     }
 }
 
-/// Creates a call and its request, and does not send the request. The caller of this function must send the returned
+/// Creates a call and its request, but does not send the request. The caller of this function must send the returned
 /// request. If `calling_process` is `None`, the call belongs to the process whose step this thread runs. If this thread
-/// runs no step of a process, the call belongs to the host. `callee` is the word of the callee's pid, or 0. `line` is
-/// the line that makes the call.
+/// runs no step of a process, the call belongs to the host. `callee` is the callee's pid as one word (`Pid::word`), or
+/// 0 if the callee is not known. `line` is the line that makes the call.
 pub(crate) fn sent_elsewhere<N, T: Send + 'static>(
     host: &Host,
     calling_process: Option<ProcessRef>,
@@ -689,8 +689,8 @@ impl<T> Call<T> {
         }
     }
 
-    /// Updates whether the calling process counts and records a sent call. `is_polled` says whether the future is
-    /// polled now. Returns whether the count has changed.
+    /// Checks whether the calling process must count and record a sent call, and updates the count. `is_polled` says
+    /// whether the future is polled now. Returns whether the count has changed.
     pub(crate) fn update_count(&mut self, is_polled: bool, is_limited: bool) -> bool {
         let Some(pending) = &mut self.pending else { return false };
         let is_here = is_polled && pending.party().is_stepped_here();
@@ -771,8 +771,8 @@ impl Host {
                 }))
             }
         };
-        // The former stage is `Sent`, which owns nothing. Therefore it need not be dropped. An assignment would call
-        // the destructor of `RequestStage`, which is a function call.
+        // The previous stage is `Sent`, which owns nothing. Therefore this stage does not have to be dropped. An
+        // assignment would call the destructor of `RequestStage`, which is a function call.
         let former = mem::replace(&mut pending.parts().1.stage, RequestStage::Unsent(request));
         debug_assert!(matches!(former, RequestStage::Sent { .. }), "the record of a new call has the stage `Sent`");
         mem::forget(former);

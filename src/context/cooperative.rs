@@ -23,8 +23,8 @@ use crate::process::state::budget::BudgetPause;
 /// the runtime, the wrapper has no effect.
 ///
 /// If a step blocks its thread to wait for a future, the step must use [`Runtime::block_on`](crate::Runtime::block_on).
-/// The `block_on` of another crate never refills the budget of the turn. Therefore, after the budget is spent, each
-/// wrapped future needs one more poll, and the other processes of the worker do not run.
+/// The `block_on` of another crate never refills the budget of the turn. Therefore, a spent budget stays spent. Each
+/// wrapped future then needs one more poll, and the other processes of the worker do not run.
 ///
 /// A hand-written process does not need this wrapper. Each [step](crate::Process::step) can do a part of the work and
 /// return [`Next::Again`](crate::Next::Again).

@@ -87,8 +87,8 @@ macro_rules! ties {
             /// mailbox or was already read. Also returns false if this process has no monitor with this reference.
             ///
             /// The removed monitor can also be the monitor of a [group](Self::monitor_group). In this case, no further
-            /// event of the monitor arrives, and the unread events of the monitor are discarded. For the monitor of a
-            /// group, the method returns true if the monitor existed.
+            /// event of the monitor arrives, and the unread events of the monitor are discarded. For a group, the
+            /// method returns true if the process had this monitor.
             pub fn demonitor(&self, monitor: MonitorRef) -> bool {
                 let head = &self.control().head;
                 if monitor.is_of_group() {

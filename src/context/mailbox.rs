@@ -77,9 +77,9 @@ enum Known {
 /// - The `Stream` ends.
 ///
 /// A mailbox takes messages out of its queue in batches, and keeps the unread messages in a read-ahead buffer. A
-/// replaced mailbox may still have messages in this buffer. The new receiver gets these messages when the replaced
-/// mailbox is next used to receive, or when the replaced mailbox is dropped. However, if the mailbox is bounded, these
-/// messages and the stashed messages become dead letters.
+/// replaced mailbox may still have messages in this buffer. The new receiver gets these messages at the next receive
+/// operation on the replaced mailbox, or when the replaced mailbox is dropped. However, if the mailbox is bounded,
+/// these messages and the stashed messages become dead letters.
 pub struct Mailbox<M: Send + 'static> {
     me: SelfHandle<M>,
     /// The read-ahead buffer. The buffer contains the messages that were taken out of the inbox and are still unread.
@@ -124,9 +124,9 @@ impl<M: Send + 'static> Mailbox<M> {
         Self { me: SelfHandle::new(control), front }
     }
 
-    /// Starts the trial of a new body: an upgrade runs the new body until the new body has started or failed. Creates a
-    /// new receiver, which replaces this receiver until the trial ends. The new receiver gets the messages that this
-    /// receiver has read ahead or stashed.
+    /// Starts the trial of a new body. During the trial, an upgrade runs the new body until this body has started or
+    /// failed. Creates a new receiver, which replaces this receiver until the trial ends. The new receiver gets the
+    /// messages that this receiver has read ahead or stashed.
     ///
     /// # Errors
     /// Fails if another receiver has already replaced this receiver.
@@ -570,8 +570,8 @@ impl<M: Send + 'static> Mailbox<M> {
         });
     }
 
-    /// If the mailbox belongs to a process, and this thread does not run a step of the process, tells the inspection
-    /// that the mailbox is polled outside the process.
+    /// Tells the inspection that the mailbox is polled outside its process. This function has no effect if the mailbox
+    /// belongs to no process, or if this thread runs a step of its process.
     #[cold]
     fn note_elsewhere(&self) {
         let control = self.me.control();
@@ -602,10 +602,11 @@ impl<M: Send + 'static> Mailbox<M> {
 
     /// Pauses because the budget is spent. Returns false if the mailbox must not pause.
     ///
-    /// The mailbox may be polled beside other futures that spend the whole budget of each turn. Therefore, after a
-    /// pause, the mailbox takes one message even if the budget is spent again. However, if the mailbox has already
-    /// taken a unit of the budget in this turn, and the task of the process polls the mailbox, the mailbox pauses
-    /// again. Otherwise the process could take one message more in this turn than the budget allows.
+    /// A body may poll the mailbox together with other futures, and these futures may spend the whole budget of each
+    /// turn. Therefore, after a pause, the mailbox takes one message even if the budget is spent again. However, the
+    /// mailbox pauses again in one case: the task of the process polls the mailbox, and the mailbox has already taken a
+    /// unit of the budget in this turn. Otherwise the process could take one message more in this turn than the budget
+    /// allows.
     ///
     /// A combinator or the `block_on` of another crate polls the mailbox with its own waker. Such a `block_on` never
     /// ends the turn, so the budget stays spent. Therefore, with such a waker, the mailbox takes one message after each
@@ -648,15 +649,15 @@ impl<M: Send + 'static> Mailbox<M> {
         let is_other = receiver_turn.is_none();
         let reader = match receiver_turn {
             // A sender can write a message into an open mailbox slot without the lock. Such a delivery may cause an
-            // unnecessary step. Therefore, if a limit counts the steps of a process, the process does not open its
-            // mailbox slot. A cancelled process does not open its mailbox slot either. While the mailbox slot is open,
-            // a receive operation waits and does not check whether the process is cancelled.
+            // unnecessary step. Therefore, if the steps of a process are limited, the process does not open its mailbox
+            // slot. A cancelled process does not open its mailbox slot either. While the mailbox slot is open, a
+            // receive operation waits and does not check whether the process is cancelled.
             Some(receiver_turn) => {
                 let may_open_slot = !self.me.control().head.has(flag::LIMITED | flag::CANCELLED);
                 Reader::Task { receiver_turn, may_open_slot }
             }
-            // A receiver in a trial that has not ended also uses this case. A replaced receiver also uses this case.
-            // The waker is cloned before the lock is taken, because `clone` runs user code.
+            // This branch also applies to two kinds of receivers: replaced receivers, and receivers whose trial has not
+            // ended. The waker is cloned before the lock is taken, because `clone` runs user code.
             None => Reader::Other(cx.waker().clone()),
         };
         let (taken, duties) = take_or_wait(self.me.control(), &mut self.front, reader);
@@ -679,8 +680,8 @@ impl<M: Send + 'static> Mailbox<M> {
         }
         let exit = self.me.control().head.exit();
         if exit.is_some() {
-            // The exit of the process collects the stored wakers only once. If the exit has collected the wakers before
-            // this waker was stored, only this line drops this waker.
+            // The exit of the process collects the stored wakers only once. Perhaps the exit did this before this waker
+            // was stored. In this case, only this line drops this waker.
             drop(self.me.control().inbox.take_receiver_waker());
         }
         // A cancel request first sets its flag, and then looks for a waiting receiver. This code first registers the
@@ -715,8 +716,8 @@ impl<M: Send + 'static> Unpin for Mailbox<M> {}
 impl<M: Send + 'static> Drop for Mailbox<M> {
     fn drop(&mut self) {
         let control = &self.me.control();
-        // If the mailbox belongs to no process, no exit of a process releases the pid of the mailbox. Therefore this
-        // drop must release the pid.
+        // If the mailbox belongs to no process, its pid is not released by the exit of a process. Therefore this drop
+        // must release the pid.
         if control.head.is_outside() || !self.front.is_empty() {
             control.leave(&mut self.front);
         }
@@ -754,10 +755,10 @@ impl Host {
     /// message. If several mailboxes for dead letters exist, only the newest of these mailboxes gets the dead letters.
     /// If there is no mailbox for dead letters, the runtime counts and drops each dead letter.
     ///
-    /// A dead letter may be a request that contains a [`Reply`](crate::Reply). The caller of this request gets no
-    /// answer before the dead letter is dropped, and then gets [`CallError::Dropped`](crate::CallError::Dropped), even
-    /// if the receiver of the request has exited. The mailbox has no capacity. Therefore the program must receive the
-    /// dead letters continuously, or drop the mailbox.
+    /// A dead letter may be a request that contains a [`Reply`](crate::Reply). The caller of this request waits until
+    /// the dead letter is dropped. The caller then gets [`CallError::Dropped`](crate::CallError::Dropped), even if the
+    /// receiver of the request has exited. The mailbox has no capacity. Therefore the program must receive the dead
+    /// letters continuously, or drop the mailbox.
     pub fn dead_letters(&self) -> Mailbox<crate::host::Envelope> {
         let control = self.outside_control(MailboxCapacity::Unbounded);
         self.add_dead_letter_mailbox(&control);

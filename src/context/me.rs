@@ -35,11 +35,12 @@ use crate::process::state::current::Current;
 /// Handle of a process to itself. A `SelfHandle` has all operations of a [`Context`](crate::Context), but cannot
 /// receive messages or events.
 ///
-/// A `SelfHandle` is cheap to clone. Except for [`yield_now`](Self::yield_now) and [`scope`](Self::scope), its methods
-/// return futures that do not borrow the `SelfHandle`. Most futures start their operation at the first poll. The time
-/// of [`sleep`](Self::sleep) and [`timeout`](Self::timeout) starts when the method is called. If a future is dropped,
-/// its operation is cancelled, but a request that a call has already sent stays in the mailbox of the callee. Only the
-/// process itself can poll the futures of [`perform`](Self::perform) and [`stream`](Self::stream).
+/// A `SelfHandle` is cheap to clone. Its methods return futures that do not borrow the `SelfHandle`, except for
+/// [`yield_now`](Self::yield_now) and [`scope`](Self::scope). Most futures start their operation at the first poll. The
+/// time of [`sleep`](Self::sleep) and [`timeout`](Self::timeout) starts when the method is called. If a future is
+/// dropped, its operation is cancelled. However, if a call has already sent its request, the request stays in the
+/// mailbox of the callee. Only the process itself can poll the futures of [`perform`](Self::perform) and
+/// [`stream`](Self::stream).
 pub struct SelfHandle<M = Payload> {
     control: Ref<Control<M>>,
 }
@@ -285,8 +286,8 @@ impl<M: Send + 'static> SelfHandle<M> {
 
     /// Sends a message after the duration `time`. If this process exits before the duration has passed, the message is
     /// not sent. If the receiver refuses the message, the runtime drops the message and counts a refused message. A
-    /// pid accepts a message of any type, and the receiver refuses a message that does not have its message type. With
-    /// an [`Address`](crate::Address) as receiver, the compiler checks the type.
+    /// message of any type can be sent to a pid. If this type is not the message type of the receiver, the receiver
+    /// refuses the message. With an [`Address`](crate::Address) as receiver, the compiler checks the type.
     ///
     /// ```
     /// # use std::time::Duration;

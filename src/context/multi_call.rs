@@ -2,7 +2,7 @@
 //! `gen_server:multi_call` of Erlang/OTP. Unlike this model, a multi-call can also end at the first reply, or when a
 //! given number of processes have replied.
 //!
-//! A multi-call stores its calls in a `FuturesUnordered`, which polls only calls whose wakers were called. Therefore a
+//! A multi-call stores its calls in a `FuturesUnordered`, which polls only the calls that were woken. Therefore a
 //! multi-call to n processes polls calls about n times, and not n² times. This file adds the sends, the end of the
 //! multi-call, and the time limit.
 
@@ -55,13 +55,14 @@ pub(crate) trait Expand<N> {
 /// implement the trait:
 /// - a [`Group`]: the members of the group, in the order in which they joined;
 /// - a [`Target`](crate::Target) that is a [`Pool`](crate::Pool): the members of the pool. If the pool has no member,
-///   or has not [started](crate::JoinHandle::started) yet, the pool counts as one process, and a member answers. A
-///   request to a member does not wait in the queue of the pool: a full member refuses the request, and the request
-///   overtakes messages that wait in the queue;
+///   or has not [started](crate::JoinHandle::started) yet, the multi-call sends one request to the pool itself, and one
+///   member answers. A request to a member does not wait in the queue of the pool, and overtakes the messages in this
+///   queue. A full member refuses the request;
 /// - any other [`Target`](crate::Target), for example an address: the process of the target. A multi-call to a name
 ///   that no process has calls no process. A text is the name of a process, and not the name of a group;
-/// - a slice or a `Vec` of addresses: the processes of the addresses, in order. The address of a pool counts as one
-///   process. To call a group whose name is a text, pass `&host.members(name)`.
+/// - a slice or a `Vec` of addresses: the processes of the addresses, in order. In such a list, the address of a pool
+///   stands for one process, and not for the members of the pool. To call a group whose name is a text, pass
+///   `&host.members(name)`.
 #[expect(private_bounds, reason = "only the crate lists the processes")]
 pub trait Callees<N>: Expand<N> {}
 
@@ -134,11 +135,11 @@ pub(crate) fn expand_destination<N: Send + 'static>(
     }
 }
 
-/// Returns the members of a pool. Returns the process itself if the process is not a pool, or is a pool that has not
-/// started or has no member.
+/// Returns the members of a pool. If the process is not a pool, returns the process itself. If the pool has not started
+/// or has no member, also returns the process itself.
 fn members<N: Send + 'static>(control: &Ref<Control<N>>) -> Vec<Callee<N>> {
-    // The kept mailbox of a child also has a router, but belongs to no process. A request to this mailbox waits there
-    // while no instance runs, and does not overtake the waiting messages.
+    // A child with `keep_mailbox` has a kept mailbox. This mailbox also has a router, but belongs to no process. A
+    // request to this mailbox waits there while no instance runs, and does not overtake the waiting messages.
     // While a pool starts, the list of its members is not complete yet.
     let is_started = !control.head.is_outside() && control.head.has(flag::STARTED);
     let pool = if is_started { control.inbox.router() } else { None };
@@ -350,7 +351,7 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
         std::mem::take(&mut self.undelivered)
     }
 
-    /// Returns whether the answers that have arrived decide the output of the multi-call.
+    /// Returns true if the answers that have arrived are sufficient for the output of the multi-call.
     fn is_decided(&self) -> bool {
         let called = self.answers.len();
         match self.needed {
@@ -400,9 +401,9 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
         output(std::mem::take(&mut self.answers), needed)
     }
 
-    /// Updates whether the calling process counts the calls: see [`Call::update_count`]. All calls have the same
-    /// caller, so either all calls are counted or no call is counted. If the first call needs no change, no call needs
-    /// a change.
+    /// Checks whether the calling process must count the calls, and updates the count: see [`Call::update_count`]. All
+    /// calls have the same caller, so either all calls are counted or no call is counted. Therefore, if the count of
+    /// the first call is correct, no call needs an update.
     fn update_counts(&mut self, is_polled: bool) {
         let (is_limited, mut calls) = (self.limit.is_some(), Pin::new(&mut self.calls).iter_pin_mut());
         while calls.next().is_some_and(|sent| sent.get_mut().call.update_count(is_polled, is_limited)) {}

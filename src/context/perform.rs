@@ -47,7 +47,7 @@ pub(crate) struct BodyYield<C: Command> {
     state: State<C>,
     /// Earliest time limit. The value [`Instant::FAR`] means that there is no limit.
     deadline: Instant,
-    /// Source line that created the future. Inspections show this line, which takes 8 bytes.
+    /// Source line that created the future. Inspections show this line. The field has 8 bytes.
     line: Line,
 }
 
@@ -266,7 +266,7 @@ impl<C: Command> Drop for BodyYield<C> {
     }
 }
 
-/// Returns the answer target for a future that waits for an answer. `cx` is the context with which this future is
+/// Returns the [`AnswerTarget`] of a future that waits for an answer. `cx` is the context with which this future is
 /// polled.
 pub(crate) fn answer_target(cx: &Context<'_>) -> AnswerTarget {
     if Current::with(|current| current.is_own_waker(cx.waker())) {
@@ -321,9 +321,9 @@ impl<C: Command> Perform<C> {
     }
 
     /// Lets the command continue, and discards its answer. If the process has not yielded the command yet, this method
-    /// yields the command. The method can yield the command only in a step of the process. Code outside the steps of
-    /// the process may call `detach` before the step that yielded the command has returned. In this case, `detach` may
-    /// cancel the command. The exit of the process cancels all commands of the process, including a detached command.
+    /// yields the command. The method can yield the command only in a step of the process. `detach` can also be called
+    /// outside the steps of the process, before the step that yielded the command has returned. Such a call may cancel
+    /// the command. The exit of the process cancels all commands of the process, including a detached command.
     pub fn detach(mut self) {
         let _ = self.0.launch(|| AnswerTarget::Discard, None);
         if let State::Inline(number) = self.0.state
@@ -390,8 +390,8 @@ impl<C: Command> Future for Perform<C> {
                 None => Failure::Cancelled,
             },
         };
-        // No handler has answered. Perhaps the future has never waited. A body that repeats the command must let other
-        // tasks run. After a pause, the next poll finds the failure again.
+        // No handler has answered. Perhaps the future has not waited at all. But a body that repeats the command must
+        // let other tasks run. After a pause, the next poll finds the failure again.
         ready!(pause.spend(cx));
         match failure {
             // There is no command to cancel. A second cancellation would store a record for an answer that never

@@ -130,7 +130,7 @@ pub enum Next<T> {
     /// The runtime runs another step of the process. The tasks that are already in the queue run before this next step.
     Again,
     /// The process exits with this result. The runtime still dispatches the commands of this step, but discards the
-    /// answers. The exit then cancels the commands that their handlers have not answered.
+    /// answers. The exit then cancels the commands that have no answer yet.
     Done(T),
 }
 
@@ -156,8 +156,8 @@ enum Look {
     Cut,
     /// The step leaves its events in the inbox.
     Left,
-    /// A [`Mailbox`](crate::Mailbox) is the receiver of the process. When the process reads an event itself, or a step
-    /// ends after the mailbox was dropped, the process becomes the receiver again.
+    /// A [`Mailbox`](crate::Mailbox) is the receiver of the process. The process becomes the receiver again when it
+    /// reads an event itself. If the mailbox was dropped, the process becomes the receiver again at the end of a step.
     HandedOver,
 }
 
@@ -201,7 +201,8 @@ impl<M: Send + 'static> Mail<M> {
         unread(self) > before || urgent > std::mem::replace(&mut self.urgent, urgent)
     }
 
-    /// Returns the right of the process to take messages, or `None` if another receiver has replaced the process.
+    /// Returns the [`ReceiverTurn`] that allows the process to take messages. Returns `None` if another receiver has
+    /// replaced the process.
     #[inline]
     fn receiver_turn(&self, turn: InTurn) -> Option<ReceiverTurn> {
         Taken::receiver_turn(self.taken.as_deref(), turn)
@@ -223,7 +224,7 @@ impl<M: Send + 'static> Mail<M> {
 }
 
 /// Maximum number of urgent messages that one step reads. Without this limit, a step would never end if urgent messages
-/// arrive as fast as the step reads them, and the process could not be killed.
+/// arrive as fast as the step reads them. The process could then not be killed.
 const URGENT_PER_STEP: u32 = BUDGET;
 
 /// Maximum number of answered yields that one lock operation removes from the table of yields.
@@ -240,8 +241,8 @@ const COLLECT_AT: usize = 32;
 /// returns `None`. After the nested step, the process can read the events.
 ///
 /// If the process has delegated an earlier step to [`EntryPoints`](crate::EntryPoints), a [`Mailbox`](crate::Mailbox)
-/// is the receiver of the process. When the process itself reads an event, or when a step ends after the mailbox
-/// was dropped, the process becomes the receiver again.
+/// is the receiver of the process. The process becomes the receiver again when it reads an event itself. If the mailbox
+/// was dropped, the process becomes the receiver again at the end of a step.
 pub struct Events<'a, M> {
     mail: &'a mut Mail<M>,
     control: &'a Control<M>,
@@ -358,8 +359,8 @@ impl<M: Send + 'static> Events<'_, M> {
                 Signal::Completed(Completed { tag, .. }) if !yields.wants_answer(tag) => {}
                 Signal::Completed(completed) => {
                     taken.read.push(completed.tag);
-                    // After the process has read the answer, the process may immediately reuse a chosen tag. Therefore
-                    // the yield of a chosen tag is removed from the table now.
+                    // After the process has read the answer, the process may immediately reuse a chosen tag. Therefore,
+                    // if the process has chosen the tag, the yield is removed from the table now.
                     if completed.tag.is_chosen() || taken.read.len() == COLLECT_AT {
                         yields.collect(taken.read.drain(..));
                     }
@@ -411,9 +412,10 @@ impl<M> fmt::Debug for Events<'_, M> {
 
 /// Operations that a step of a hand-written process can use.
 ///
-/// A `StepOutput` dereferences to [`SelfHandle`]. Sends and spawns take effect immediately and return their results.
-/// Some methods of [`SelfHandle`], such as `perform`, return a future. The method of `StepOutput` with the same name
-/// returns a [`Tag`] instead. The answer arrives as [`Event::Completed`] with this tag.
+/// A `StepOutput` dereferences to [`SelfHandle`]. The methods that send a message or spawn a process take effect
+/// immediately and return their results. Some methods of [`SelfHandle`], such as `perform`, return a future. The method
+/// of `StepOutput` with the same name returns a [`Tag`] instead. The answer arrives as [`Event::Completed`] with this
+/// tag.
 #[derive(Debug)]
 pub struct StepOutput<'a, M: Send + 'static> {
     me: &'a SelfHandle<M>,
@@ -422,9 +424,9 @@ pub struct StepOutput<'a, M: Send + 'static> {
     output: fn() -> (TypeId, &'static str),
     /// The process that replaces the present process after the step.
     successor: Option<Box<dyn Any + Send>>,
-    /// The table of yields and the counters. The control block contains the pointers to both in the cache line of its
-    /// reference count. Threads that answer commands change this count. Therefore a step reads the two pointers only
-    /// once.
+    /// The table of yields and the counters. The control block contains the pointers to both. These pointers and the
+    /// reference count of the control block are in the same cache line. Threads that answer commands change this count.
+    /// Therefore a step reads the two pointers only once.
     for_commands: OnceCell<(&'a Yields, &'a Metrics)>,
 }
 
@@ -649,8 +651,8 @@ mod tests {
     use super::*;
     use crate::{Context, Runtime};
 
-    /// A turn must not contain a record about the mailbox of another process. A sender that writes the mailbox slot
-    /// without the lock relies on these records.
+    /// A turn must not contain a record about the mailbox of another process. If a sender writes the mailbox slot
+    /// without the lock, the sender relies on these records.
     #[test]
     fn events_are_taken_only_in_the_turn_of_their_process() {
         let rt = Runtime::builder().workers(0).build().unwrap();

@@ -61,9 +61,9 @@ pub struct Sleep {
     outstanding: bool,
     /// True if a reset has changed the deadline since the last poll, and the sleep has kept or moved its timer.
     moved: bool,
-    /// Source line that created the sleep. Inspections show this line, which takes 8 bytes.
+    /// Source line that created the sleep. Inspections show this line. The field takes 8 bytes.
     line: Line,
-    /// Pause of a sleep that has not waited. Such a sleep takes a unit of the budget.
+    /// Pause state of a sleep that ends without a wait. Such a sleep takes a unit of the budget.
     pause: BudgetPause,
 }
 
@@ -85,8 +85,8 @@ impl Sleeper {
         }
     }
 
-    /// Returns whether a sleep that is polled with this waker may share timers with other sleeps of its process. Such a
-    /// sleep may reuse the timer of an earlier sleep, and may leave its own timer to a later sleep.
+    /// Returns true if a sleep that is polled with `waker` may share timers with other sleeps of its process. Such a
+    /// sleep may reuse the timer of an earlier sleep, and may keep its own timer for a later sleep.
     #[inline]
     fn passes_on(&self, waker: &Waker) -> bool {
         match self {
@@ -159,8 +159,8 @@ impl Sleep {
             })
     }
 
-    /// Moves the timer and its waker to the new deadline. If the timer has fired, its waker was called or is called
-    /// soon, and this sleep has no timer any more.
+    /// Moves the timer and its waker to the new deadline. If the timer has already fired, its waker was called or will
+    /// be called soon. In this case, the sleep has no timer any more.
     #[cold]
     fn move_timer(&mut self) {
         let Some(timer) = self.timer.take() else { return };
@@ -191,7 +191,7 @@ impl Sleep {
         self.sleeper.host().now()
     }
 
-    /// Leaves the timer of this sleep to the next sleep of the process. Returns false if this sleep has no timer, or if
+    /// Keeps the timer of this sleep for the next sleep of the process. Returns false if this sleep has no timer, or if
     /// the thread cannot keep the timer for the process.
     #[inline]
     fn passes_timer(&self) -> bool {
@@ -220,8 +220,7 @@ impl Sleep {
         let Some(timer) = spare::take(process, self.deadline) else { return false };
         self.timer = Some(timer);
         self.own = true;
-        // The process has counted the earlier sleep as an external event, and has not removed this count. From now on,
-        // the count belongs to this sleep.
+        // The process still counts the earlier sleep as an external event. This sleep takes over the count.
         self.outstanding = true;
         true
     }
@@ -258,10 +257,10 @@ impl Sleep {
         if !std::mem::take(&mut self.fresh) {
             let now = self.now();
             if now >= self.deadline {
-                // If the sleep has a timer, and no reset has changed the deadline since the last poll, the sleep has
-                // already waited, and needs no pause. Any other sleep takes a unit of the budget. Suppose that a body
-                // only awaits sleeps, and that the deadlines of these sleeps have already passed. Without the budget,
-                // the turn of this body would never end.
+                // If the sleep has a timer, and was not reset since the last poll, the sleep has already waited. Such a
+                // sleep needs no pause. Any other sleep takes a unit of the budget. Suppose that a body only awaits
+                // sleeps, and that the deadlines of these sleeps have already passed. Without the budget, the turn of
+                // this body would never end.
                 if (self.timer.is_none() || self.moved) && self.pause.spend(cx).is_pending() {
                     return Poll::Pending;
                 }
@@ -419,10 +418,10 @@ impl Host {
     /// the result as a deadline in tokio.
     ///
     /// [`instant_from_std`](Self::instant_from_std) converts the result back to the same instant. On Linux, the result
-    /// may be too early by the duration of two clock readings, which is usually less than 100 ns. On other systems, the
-    /// result is exact. Returns `None` if `at` is the largest instant, which means *never*, or if the standard library
-    /// cannot represent `at`. Also returns `None` in a [`Simulation`](crate::Simulation), because a virtual clock has
-    /// no relation to real time.
+    /// may be slightly too early. The error is the duration of two clock readings, usually less than 100 ns. On other
+    /// systems, the result is exact. Returns `None` if `at` is the largest instant, which means *never*, or if the
+    /// standard library cannot represent `at`. Also returns `None` in a [`Simulation`](crate::Simulation), because a
+    /// virtual clock has no relation to real time.
     ///
     /// ```
     /// # use std::time::Duration;

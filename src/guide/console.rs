@@ -2,7 +2,8 @@
 //!
 //! # Open a socket
 //!
-//! A runtime opens a console socket if its builder or the environment names one:
+//! A runtime opens a console socket if its builder or an environment variable sets the path or the address of the
+//! socket:
 //!
 //! | socket | how to open it |
 //! |---|---|
@@ -62,7 +63,7 @@
 //! as [`Host::processes`](crate::Host::processes), and holds only the locks of one process at a time. A client that
 //! does not read its reply delays neither a worker nor another client. The actions `cancel`, `kill`, `suspend`,
 //! `resume` and `set_priority` call the wakers and the [`Observer`](crate::Observer) of the program on the thread of
-//! the server. A waker or an observer that blocks delays all clients.
+//! the server. If a waker or the observer blocks, the requests of all clients are delayed.
 //!
 //! This table shows the CPU time of the server's thread for one request per second. During the measurement, two
 //! processes exchanged messages on a worker:
@@ -86,8 +87,8 @@
 //! | time until the computer of a TCP client must acknowledge a keepalive probe of an idle connection | 90 s on most systems | the connection closes |
 //!
 //! Each client takes at most the memory of one request, one reply, one [live trace](#live-trace) and one table of run
-//! times. While the server answers `wait_for_graph`, `process` or `supervision_tree`, the server also needs memory for
-//! all edges of the graph, for all links of the process, or for a list of all processes in one supervision tree.
+//! times. Some answers need additional memory in the server: `wait_for_graph` for all edges of the graph, `process` for
+//! all links of the process, and `supervision_tree` for a list of all processes in one supervision tree.
 //!
 //! # Protocol
 //!
@@ -101,8 +102,8 @@
 //! The version changes only if existing requests or fields change. A newer server may know more requests, and add
 //! fields to its replies. A client must ignore unknown fields, as the server does.
 //!
-//! A request has the field `request`, and the optional field `id`, which the reply repeats. An `id` that is a number
-//! must be in the range of a 64-bit integer; the reply repeats any other number as a floating-point number, so its text
+//! A request has the field `request`, and the optional field `id`, which the reply repeats. If the `id` is a number, it
+//! must be in the range of a 64-bit integer. The reply repeats any other number as a floating-point number, so its text
 //! may change. The reply has either the field `ok` or the field `error`:
 //!
 //! ```json
@@ -148,20 +149,20 @@
 //! - A restart does not count towards the intensity of the supervisor. If the supervisor does not answer within 8
 //!   seconds, the reply is the error `no_answer`, but the supervisor may still restart the child.
 //! - A client cannot choose the path of a flight record. A separate thread writes the file, so the server can answer
-//!   other clients at the same time. The runtime writes one file for consoles at a time, and at most
-//!   [`max_files`](crate::observe::FlightRecorder::max_files) files for consoles in total.
+//!   other clients at the same time. For consoles, the runtime writes one file at a time, and at most
+//!   [`max_files`](crate::observe::FlightRecorder::max_files) files in total.
 //! - If a reply contains a struct of the crate, the fields have the names of the Rust fields. A point in time has the
 //!   suffix `_ns`, and is the number of nanoseconds since the start of the runtime. Most replies contain the present
 //!   time as `now_ns`.
 //! - No timer of a wheel fires before `nearest_ns`. After the cancellation of a timer, the first timer may fire later
-//!   than `nearest_ns`. `null`: no timer of the wheel will fire. The server does not list all deadlines of a wheel,
-//!   because the server would have to hold the spin lock of the wheel for a time that is proportional to the number of
-//!   timers. `process` lists the deadlines of one process.
+//!   than `nearest_ns`. `null`: no timer of the wheel will fire. The server does not list all deadlines of a wheel. For
+//!   this list, the server would have to hold the spin lock of the wheel, for a time that is proportional to the number
+//!   of timers. `process` lists the deadlines of one process.
 //! - `handlers` counts the commands as [`Host::explain`](crate::Host::explain) does: by type, for all hosts of the
-//!   runtime. All named commands have the same type. Therefore the row of a name has the count `null`, and `others`
-//!   contains the number of all named commands without an answer. `others` also contains the built-in commands, and the
-//!   commands that only other hosts handle. The runtime does not count the answered commands by type. To answer this
-//!   request, the server reads all processes.
+//!   runtime. All named commands have the same type. Therefore the row of a name has the count `null`. The number of
+//!   all named commands without an answer is included in `others`. `others` also contains the built-in commands, and
+//!   the commands that only other hosts handle. The runtime does not count the answered commands by type. To answer
+//!   this request, the server reads all processes.
 //! - If two replies to `workers` contain the same `process` and the same `polls` for a worker, the worker ran one step
 //!   during the whole time between the replies.
 //!
@@ -177,7 +178,7 @@
 //! {"id": 8, "ok": {"events": [{"at_ns": 81, "worker": 0, "event": "sent", "from": "<1-8f3a.9.2>", "to": "<1-8f3a.4.1>"}], "unread": 0, "ended": null}}
 //! ```
 //!
-//! An event has the fields `at_ns`, `worker` (`null`: a thread that is no worker) and `event`:
+//! An event has the fields `at_ns`, `worker` (`null` for a thread that is not a worker) and `event`:
 //!
 //! | event | meaning | further fields |
 //! |---|---|---|
@@ -198,9 +199,10 @@
 //! - If a worker produces more events than the [limit of a trace](crate::guide::tracing#costs-and-limits), the trace
 //!   omits whole turns of this worker. Above `max_rate`, the trace omits whole turns until the next second.
 //! - The server keeps at most 4,096 events for each client (160 KiB). If the buffer is full, the server discards new
-//!   events until the client reads events. While the server collects events, the server also needs memory for a copy of
-//!   the largest buffer of the workers (512 KiB, or [`buffer_size`](crate::observe::FlightRecorder::buffer_size) with a
-//!   flight recorder), and for the events of the process in these buffers.
+//!   events until the client reads events. While the server collects events, it also needs memory for two things: a
+//!   copy of the largest buffer of the workers (512 KiB, or
+//!   [`buffer_size`](crate::observe::FlightRecorder::buffer_size) with a flight recorder), and the events of the
+//!   process in these buffers.
 //! - The trace ends when it reaches a limit, when the process exits, when the client sends `stop_trace`, and when the
 //!   connection ends. After the trace has reached a limit or the process has exited, the client can still read the
 //!   events.

@@ -28,11 +28,11 @@
 //! If all sources are empty, the worker parks. At most half of the workers search the queues of other workers (row 9)
 //! at the same time. If this limit is reached, the worker skips row 9.
 //!
-//! Each worker adapts its maximum number of rounds in row 9. After a sleep of less than 50 µs, and after row 9 has
-//! found a process in a queue, the maximum is 16. After a longer sleep, or a sleep that a ready socket ended, the
-//! maximum is halved, down to one. If the worker skips row 9, or the maximum is one round, the worker parks without a
-//! check of the sockets. The parked worker that waits for the nearest deadline also waits for the sockets, so this
-//! worker gets the events.
+//! Each worker adapts its maximum number of rounds in row 9. The maximum becomes 16 after a sleep of less than 50 µs,
+//! and when row 9 has found a process in a queue. If the sleep was longer, or a ready socket ended the sleep, the
+//! maximum is halved, but is at least one. The worker parks without a check of the sockets in two cases: the worker
+//! skips row 9, or its maximum is one round. The parked worker that waits for the nearest deadline also waits for the
+//! sockets, so this worker gets the events.
 //!
 //! # Where a runnable process is queued
 //!
@@ -69,7 +69,7 @@
 //!
 //! The scheduler cannot interrupt a turn, and cannot limit the time of a turn. Therefore the bounds in this table are
 //! numbers of turns. A turn can have several steps, within the budget of its process. The bounds hold for the processes
-//! of one worker. A bound counts from one turn of a process to the next turn of the same process:
+//! of one worker. Each bound covers the time from one turn of a process to the next turn of this process:
 //!
 //! | other runnable processes | longest wait of a process | reason |
 //! |---|---|---|

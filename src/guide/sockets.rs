@@ -79,8 +79,9 @@
 //!
 //! - **Cancellation.** When the process is asked to exit,
 //!   [`run_until_cancelled`](crate::SelfHandle::run_until_cancelled) drops the read, the write or the `accept`, and
-//!   returns an error. The operator `?` then leaves the body. So a [shutdown](crate::Runtime::shutdown) ends the server
-//!   without any other protocol, even if a client reads no answers.
+//!   returns an error. The operator `?` then returns this error from the body. Therefore a
+//!   [shutdown](crate::Runtime::shutdown) ends the server, even if a client reads no answers. No other protocol is
+//!   needed.
 //! - **A limit of connections.** To limit the number of connections, keep their processes in a
 //!   [`JoinSet`](crate::JoinSet). When the set is full, await [`join_next`](crate::JoinSet::join_next) before the next
 //!   `accept`. The package `examples/apps/http` in the repository limits its connections with a `JoinSet`.
@@ -403,8 +404,8 @@
 //! - **A ready socket** costs no thread switch if the runtime has workers, because the worker that waits in the poller
 //!   runs the process itself.
 //! - **The helper thread.** If no thread of the runtime can wait in the poller, the first operation that waits starts a
-//!   helper thread. For example, a runtime with [`workers(0)`](crate::Builder::workers) starts the helper thread if
-//!   another executor polls the future of [`run`](crate::Runtime::run), and if a process waits for a socket inside
+//!   helper thread. For example, a runtime with [`workers(0)`](crate::Builder::workers) starts the helper thread in two
+//!   cases: another executor polls the future of [`run`](crate::Runtime::run), or a process waits for a socket inside
 //!   [`block_in_place`](crate::block_in_place). The helper thread only waits in the poller, and runs until the runtime
 //!   ends. With the helper thread, each batch of events costs one wake-up of the executor's thread, typically some
 //!   microseconds.

@@ -106,8 +106,8 @@
 //!
 //! Each buffer keeps a fixed number of events. Therefore the buffer of a busy worker covers a shorter time than the
 //! buffer of a worker with few events. [`FlightSummary::complete`](crate::observe::FlightSummary::complete) is the
-//! length of the last period that is complete on all workers. Earlier parts of the record are incomplete: the mark
-//! `lost` on the track of a worker shows where the buffer of the worker begins, some states of a process may be
+//! length of the last period in which no worker has lost an event. Before this period, the record is incomplete. The
+//! mark `lost` on the track of a worker shows where the buffer of the worker begins. Some states of a process may be
 //! missing, and messages have no arrows. With a flight recorder, the workers record every event. If the writer of a
 //! trace is too slow, the trace loses its oldest events.
 //!
@@ -125,12 +125,12 @@
 //! process. The limit never delays the worker. A process that is not selected by the options of the trace has no
 //! additional cost.
 //!
-//! A flight recorder records each turn, however many turns a worker runs per second. For each event, the flight
-//! recorder costs one read of the clock. The flight recorder also needs the memory of its buffers.
+//! A flight recorder skips no turn, even if a worker runs very many turns per second. The flight recorder reads the
+//! clock once for each event. The flight recorder also needs the memory of its buffers.
 //!
 //! Two processes exchanged messages on one worker, at the highest rate. The numbers are the CPU time of the program,
-//! with the thread of the trace, relative to a run without inspection. Each number is a median of 9 rounds, with its
-//! 95 % interval. In the repository, the command `cargo bench-inspection` measures these rows again:
+//! and include the thread of the trace. They are relative to a run without inspection. Each number is a median of 9
+//! rounds, with its 95 % interval. In the repository, the command `cargo bench-inspection` measures these rows again:
 //!
 //! | | relative CPU time |
 //! |---|---|

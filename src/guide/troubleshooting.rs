@@ -113,9 +113,9 @@
 //! ```
 //!
 //! The line shows that three messages are in the mailbox. If a process in the state `Idle` or `Blocked` has a long
-//! mailbox, the process waits for another event, or for a message that its `receive_where` accepts. To see the events
-//! that the process waits for, and its links, monitors, yields and timers, call
-//! [`Host::process_details`](crate::Host::process_details) with its pid.
+//! mailbox, the process waits for another event, or for a message that its `receive_where` accepts.
+//! [`Host::process_details`](crate::Host::process_details) shows the events that the process waits for, and its links,
+//! monitors, yields and timers.
 //!
 //! A row also contains the time at which its process [began to wait](crate::observe::ProcessInfo::waiting_since). This
 //! example finds the blocked process that has waited for the longest time:
@@ -211,9 +211,9 @@
 //! To export the figures:
 //!
 //! - [`to_prometheus`](crate::observe::RuntimeMetrics::to_prometheus) returns the figures as the text that Prometheus
-//!   reads. The program `examples/apps/http` in the repository serves this text at `/metrics`. If a program has several
-//!   runtimes, [`all_to_prometheus`](crate::observe::RuntimeMetrics::all_to_prometheus) returns one text, in which each
-//!   sample has labels that name its runtime.
+//!   reads. The program `examples/apps/http` in the repository serves this text at `/metrics`. For a program with
+//!   several runtimes, [`all_to_prometheus`](crate::observe::RuntimeMetrics::all_to_prometheus) returns one text. The
+//!   labels of each sample name its runtime.
 //! - With the feature `metrics`, `observe::MetricsPublisher` passes the figures to the recorder of the crate `metrics`.
 //!   Its method `labels` sets labels that name the runtime.
 //! - With the feature `serde`, a snapshot implements `Serialize`.
@@ -355,8 +355,8 @@
 //!
 //! # Memory grows
 //!
-//! [`Host::explain`](crate::Host::explain) lists the mailboxes that are full, and the mailboxes that hold at least
-//! 1,000 messages and have never been longer:
+//! [`Host::explain`](crate::Host::explain) lists the full mailboxes. It also lists each mailbox that holds at least
+//! 1,000 messages and was never longer than now:
 //!
 //! ```
 //! # use procession::{Context, Runtime};
@@ -392,9 +392,9 @@
 //! <1-9f3c.0.1>       log                Idle          2000  2000    0     0      0
 //! ```
 //!
-//! One explanation cannot show that a mailbox grows. If a second call of `explain` finds more messages in the mailbox,
-//! and the process has not taken out the oldest message in between, the finding is a
-//! [`GrowingMailbox`](crate::observe::Finding::GrowingMailbox), and contains the number of new messages:
+//! One explanation cannot show that a mailbox grows. A second call of `explain` can show the growth. If the mailbox
+//! contains more messages, and the oldest message is still the same, the finding is a
+//! [`GrowingMailbox`](crate::observe::Finding::GrowingMailbox), which contains the number of new messages:
 //!
 //! ```text
 //! the mailbox of <1-9f3c.0.1> "log" app::log grew by 500 messages in 1.003s and holds 2500 messages, and the oldest message was not taken out; the process is Idle and does not receive
@@ -464,9 +464,9 @@
 //! ```
 //!
 //! If a process does not exit, the shutdown waits until the deadline, and then kills the process. If the runtime has
-//! workers, [`Runtime::shutdown`](crate::Runtime::shutdown) returns when the killed processes have exited, or when none
-//! of them has exited for 10 ms. Without workers, the shutdown returns only after the step in progress has returned.
-//! The [report](crate::ShutdownReport) contains each remaining process and its state:
+//! workers, [`Runtime::shutdown`](crate::Runtime::shutdown) returns when all killed processes have exited. It also
+//! returns if no killed process has exited for 10 ms. Without workers, the shutdown returns only after the step in
+//! progress has returned. The [report](crate::ShutdownReport) contains each remaining process and its state:
 //!
 //! | report | cause | what to do |
 //! |---|---|---|
@@ -484,14 +484,14 @@
 //! - A supervisor waits for each of its children, up to the [stop time](crate::Child::shutdown) of the child. The
 //!   default is 5 s. A child that is a supervisor has no limit by default.
 //! - The drop of a runtime waits for steps in progress, up to one second. If an earlier shutdown could not end a
-//!   process, the drop waits at most 10 ms. After its time limit, the drop prints the pid of each process whose step
+//!   process, the drop waits at most 10 ms. When this time is over, the drop prints the pid of each process whose step
 //!   has not returned, and detaches the thread of this step.
 //!
 //! # A message is missing
 //!
-//! The [dead letters](crate::Host::dead_letters) are the messages that a mailbox accepted and no process will read: the
-//! receiver exited, or the policy of the full mailbox dropped the message. The
-//! [counters](crate::Host::counters) show whether messages were refused, dropped or not read:
+//! The [dead letters](crate::Host::dead_letters) are accepted messages that no process will read: the receiver exited,
+//! or the policy of the full mailbox dropped the message. The [counters](crate::Host::counters) show whether messages
+//! were refused, dropped or not read:
 //!
 //! ```
 //! # use procession::{Context, Exit, Runtime};
@@ -574,8 +574,8 @@
 //! the answer to a call to <1-9f3c.0.1> at src/shop.rs:41
 //! ```
 //!
-//! In the view `Processes` or `Waits`, Enter opens the view `Process` of the console (key `3`), which shows what the
-//! process waits for, and for how long:
+//! In the view `Processes` or `Waits`, press Enter to open the view `Process` of the console (key `3`). This view shows
+//! what the process waits for, and for how long:
 //!
 //! ```text
 //! names         shop
@@ -630,7 +630,7 @@
 //! ```
 //!
 //! With `RUST_LIB_BACKTRACE=1` or `RUST_BACKTRACE=1`, the record of a panic also contains the
-//! [backtrace](crate::observe::ExitRecord::backtrace). Only the newest 8 records with a backtrace keep it. With
+//! [backtrace](crate::observe::ExitRecord::backtrace). The runtime keeps only the newest 8 backtraces. With
 //! [`Builder::inspect`](crate::Builder::inspect), a record contains the [last
 //! messages](crate::observe::ExitRecord::last_messages) of the process.
 //!

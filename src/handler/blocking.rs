@@ -47,7 +47,8 @@ impl Host {
 
     fn schedule_future(&self, future: impl Future<Output = ()> + Send + 'static) {
         if self.phase() == Phase::Closed {
-            // The destructor of the future may use tokio, and the calling thread may be outside its context.
+            // The destructor of the future may need the context of tokio, and the calling thread may be outside this
+            // context.
             let mut future = Some(future);
             (self.shared().within_context)(&mut || _ = drop_caught(future.take()));
             return;
@@ -250,8 +251,7 @@ impl<T> Drop for Blocking<T> {
 
 pin_project! {
     /// A future without a pid. At a shutdown, the runtime must find and drop the future. The runtime finds a runnable
-    /// future in a queue. The runtime finds a waiting future through its waker, and a list contains the wakers of the
-    /// waiting futures.
+    /// future in a queue. To find a waiting future, the runtime uses a list of the wakers of all waiting futures.
     struct SpawnedFuture<F> {
         #[pin]
         future: Option<F>,
@@ -320,7 +320,7 @@ mod tests {
 
     use crate::Simulation;
 
-    /// Even if one future stays in the list after a burst, the list frees its memory.
+    /// After a burst, the list frees its memory, even if one future stays in the list.
     #[test]
     fn the_list_of_pending_futures_frees_its_memory_after_a_burst() {
         const COUNT: usize = 20_000;

@@ -27,7 +27,7 @@
 //! the layer drops the command immediately. A panic of a handler counts as a failure. A layer measures time with the
 //! clock of the command's runtime, and takes random numbers from the seed of that runtime. The clones of a limit share
 //! the limit, even if the clones are handlers of several runtimes. A [`RateLimit`] that several runtimes share uses one
-//! clock. The docs of [`RateLimit`] and [`ConcurrencyLimit`] name a condition for runtimes that share a limit.
+//! clock. The docs of [`RateLimit`] and [`ConcurrencyLimit`] state a condition for runtimes that share a limit.
 //!
 //! # Writing a layer
 //!
@@ -52,15 +52,15 @@
 //! }
 //! ```
 //!
-//! A layer that waits, retries, or calls several handlers uses
-//! [`Completion::call_handler`](crate::Completion::call_handler), and awaits the answer in a future of its own.
+//! A layer may wait, retry, or call several handlers. Such a layer uses
+//! [`Completion::call_handler`](crate::Completion::call_handler), and awaits the answer in its own future.
 //!
 //! # Relation to tower
 //!
-//! A `tower::Service` is called through `&mut self`, after the service has reported that it is ready, and returns its
-//! answer as a future. A handler is called through `&self` by all workers concurrently, and answers through a
-//! completion, from any thread. An adapter would need a lock and a task for each command, so this crate has its own
-//! layers. A tower stack can answer commands inside a handler:
+//! The caller of a `tower::Service` waits until the service is ready, and then calls the service through `&mut self`.
+//! The service returns its answer as a future. A handler is called through `&self` by all workers concurrently, and
+//! answers through a completion, from any thread. An adapter would need a lock and a task for each command, so this
+//! crate has its own layers. A tower stack can answer commands inside a handler:
 //! `handler::future(move |command| stack.clone().oneshot(command))`.
 
 pub(crate) mod concurrency;

@@ -44,7 +44,7 @@ impl<C: StreamCommand, H: StreamHandler<C>> Handler<Streamed<C>> for ByStream<H>
     }
 }
 
-/// The right to answer one stream, from any thread: first with items, then with the reply or a failure.
+/// Handle that answers one stream, from any thread: first with items, then with the reply or a failure.
 ///
 /// If the completion is dropped without an answer, the stream ends with [`Failure::Abandoned`]. The process receives
 /// each item once, in the order of the sends. The process receives the answer after the last item, even if the answer

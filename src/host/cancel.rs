@@ -39,7 +39,7 @@ use crate::process::state::budget::BudgetPause;
 /// [`SelfHandle::scope`](crate::SelfHandle::scope).
 ///
 /// A token can be cancelled only once, and then stays cancelled. If a process is spawned with a cancelled token, the
-/// process is cancelled before its first step. If all handles of a token are dropped, the token is not cancelled. The
+/// process is cancelled before its first step. Dropping all handles of a token does not cancel the token. The
 /// cancellation of an ancestor token can still cancel this token.
 ///
 /// ```
@@ -113,8 +113,8 @@ impl CancelToken {
     ///
     /// Several threads may cancel tokens of one tree at the same time. Each process is notified by only one of these
     /// threads. One thread may notify the processes of a child token while another thread notifies the processes of the
-    /// parent token. In this case, a process of the parent token may be notified before a process of the child token,
-    /// and neither call waits for the other call. [`is_cancelled`](Self::is_cancelled) of a token returns true only
+    /// parent token. In this case, a process of the parent token may be notified before a process of the child token.
+    /// Neither of the two calls waits for the other. [`is_cancelled`](Self::is_cancelled) of a token returns true only
     /// after all processes of this token have been notified.
     pub fn cancel(&self, reason: impl Into<Reason>, grace: Duration) -> bool {
         self.0.cancel(&Cause { reason: reason.into(), grace })
@@ -299,9 +299,9 @@ impl<F: Future> Future for UntilCancelled<F> {
         let this = self.project();
         let mut cancelled = Pin::new(this.cancelled);
         // The first poll checks for a cancellation, and then polls `future`. Each later poll first polls `future`,
-        // because an output that is ready must not be lost. If the check finds a cancellation, but must first let
-        // other processes run, the first poll returns `Pending`. The next poll then repeats the check, and `future`
-        // is never polled.
+        // because an output that is ready must not be lost. The check may find a cancellation when the budget of the
+        // turn is spent. In this case, the first poll returns `Pending`. The next poll then repeats the check, and
+        // `future` is never polled.
         if !*this.was_polled {
             match cancelled.as_mut().poll(cx) {
                 Poll::Ready(reason) => return Poll::Ready(Err(Exit::Cancelled(reason))),

@@ -53,7 +53,7 @@ pub(crate) struct Control<M> {
     /// Record of the first operation that the process waits for: see [`waits`].
     pub(crate) first_wait: WaitRecord,
     /// Source line that created the latest receive operation. A mailbox has only one receive operation at a time.
-    /// Therefore a process that waits for a message waits in the operation that this source line has created. Only
+    /// Therefore, if a process waits for a message, it waits in the operation that this source line has created. Only
     /// inspections read the line.
     pub(crate) receive_line: AtomicStaticRef<Location<'static>>,
 }
@@ -251,7 +251,8 @@ impl<M: Send + 'static> Control<M> {
         if self.head.is_observed() {
             host.trace_reorder(&self.head);
         }
-        // A reply in the message does not belong to the step of the sender.
+        // A reply in the message does not belong to the step of the sender. Therefore this thread must not store the
+        // dropped reply.
         let _unstored = Current::with(Current::drop_others);
         host.dead_letters_of(&self.head, std::iter::once(message));
     }
@@ -355,8 +356,8 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// The code at the end of a turn calls this function if the mailbox may still register a receiver although no
-    /// receive operation waits.
+    /// The code at the end of a turn calls this function in one case: a receiver may still be registered in the mailbox
+    /// although no receive operation waits.
     pub(crate) fn end_stale_wait(&self, has_taken_delivered: bool, turn: InTurn) {
         if has_taken_delivered { self.inbox.unwait(turn) } else { self.inbox.note_left() }
     }
@@ -422,7 +423,7 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     }
 
     /// Returns the head, and the place of the process's first wait record: see [`waits`]. An attached receiver has no
-    /// such place. A call of another process needs both results, and then makes only one virtual call.
+    /// such place. A call to another process needs both results. This function returns both in one virtual call.
     fn head_and_first_wait(&self) -> (&Head, Option<&WaitRecord>) {
         (self.head(), None)
     }
@@ -431,7 +432,7 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     /// process calls this function before it counts the step.
     fn record_yield_check(&self) {}
 
-    /// Returns true if, in one of its last steps, the process has checked for a request to yield.
+    /// Returns true if one of the last steps of the process has checked for a request to yield.
     fn checks_yield(&self) -> bool {
         false
     }
@@ -490,8 +491,7 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     /// Returns whether the mailbox is closed. An exiting process first closes the mailbox. Afterwards, the exiting
     /// process releases its names, drops its state and publishes its exit.
     fn is_closed(&self) -> bool;
-    /// Closes a mailbox that belongs to no process. The caller has set `KILLED`, and was the first thread that set
-    /// `KILLED`.
+    /// Closes a mailbox that belongs to no process. The caller must be the first thread that has set `KILLED`.
     fn close_outside(&self, exit: &Exit);
 }
 

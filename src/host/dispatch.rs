@@ -1,7 +1,8 @@
-//! Finds the handler of a command, and calls the handler: `Dispatcher::dispatch` for a command in the table of yields,
-//! and `Dispatcher::dispatch_inline` for an inline command. For a [`NamedCommand`], the name of the command selects the
-//! handler. For any other command, the type of the command selects the handler. The set of handlers does not change
-//! after the build of the runtime. Therefore the table of handlers, in `table.rs`, has no lock.
+//! Finds the handler of a command, and calls the handler. The function for a command in the table of yields is
+//! `Dispatcher::dispatch`. The function for an inline command is `Dispatcher::dispatch_inline`. For a [`NamedCommand`],
+//! the name of the command selects the handler. For any other command, the type of the command selects the handler. The
+//! set of handlers does not change after the build of the runtime. Therefore the table of handlers, in `table.rs`, has
+//! no lock.
 
 pub(crate) mod attempt;
 pub(crate) mod completion;
@@ -63,8 +64,9 @@ pub trait Handler<C: Command>: Send + Sync + 'static {
     fn handle(&self, command: C, completion: Completion<C::Reply>);
 }
 
-/// A handler that can answer an inline command of an async body within the turn. `handle_inline` has the same effect as
-/// `handle`. `handle_inline` costs less, because the command does not enter the table of commands.
+/// A handler that can answer an inline command of an async body before the turn ends. `handle_inline` has the same
+/// effect as `handle`. `handle_inline` costs less: if it answers within the turn, the command usually does not enter
+/// the table of yields.
 pub(crate) trait InlineHandler<C: Command>: Handler<C> {
     fn handle_inline(&self, command: C, call: InlineCall<'_, C>);
 }
@@ -115,7 +117,7 @@ fn pass_to_handler<C: Command>(
     }
 }
 
-/// Takes the inline command out of this thread's state, and returns the command for its handler.
+/// Takes the inline command out of this thread's state. Returns the command as the type that the handler expects.
 #[inline(always)]
 fn take_inline<C: Command>(current: &Current) -> Option<C> {
     match current.inline.take_command()?.downcast::<C>() {
@@ -182,8 +184,9 @@ impl Dispatcher<dyn AnyControl> {
     /// Registers the handler of a command type.
     ///
     /// # Errors
-    /// Returns an error if the type already has a handler. Returns an error if the type is [`NamedCommand`], and a
-    /// handler by name is registered.
+    /// Returns an error if the type already has a handler. Also returns an error if the type is [`NamedCommand`] and at
+    /// least one handler is registered for a name. The same rule applies to `Streamed<NamedCommand>` and the stream
+    /// handlers.
     pub(crate) fn add<C: Command>(&mut self, handler: impl Handler<C>) -> Result<(), BuildError> {
         let mut handler = Some(handler);
         let inline = (&mut handler as &mut dyn Any).downcast_mut::<Option<AnyInline<C>>>().and_then(Option::take);
@@ -240,11 +243,10 @@ impl Dispatcher<dyn AnyControl> {
     /// An [`InlineHandler`] may store its answer in `current.inline`. In this case, this function returns true. For
     /// every other handler, the command moves to the table of yields.
     ///
-    /// The command is not an argument, and the answer is not a return value. A move of both values would cost more time
-    /// than most handlers need.
+    /// The command is not an argument, and the answer is not a return value. Moving these two values would take longer
+    /// than most handlers run.
     ///
-    /// Without `always`, the compiler does not inline this function in some builds, and an inline command then takes 40
-    /// more instructions.
+    /// Without `always`, some builds do not inline this function. An inline command then takes 40 more instructions.
     #[inline(always)]
     pub(crate) fn dispatch_inline(
         &self,

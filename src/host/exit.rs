@@ -30,8 +30,9 @@
 //!    successor.
 //! 6. **Count the exit, leave the groups, remove the pid.** Step 6 tells other threads that the process is gone. A
 //!    thread learns this from a failed look-up of the pid, or from the notice that the process left a group. Before the
-//!    failed look-up or the notice, the process has already sent its last message. A monitor or link to a removed pid
-//!    reports immediately that the process does not exist. Therefore step 6 removes the pid last:
+//!    failed look-up or the notice, the process has already sent its last message. An attempt to monitor or link a
+//!    removed pid immediately reports that the process does not exist. Therefore step 6 removes the pid last. At this
+//!    time, the following statements are true:
 //!    - The exit is already counted. For example, a shutdown uses this count to wait for the last exit.
 //!    - The process count of the host no longer includes the process. Therefore the process limit of the host does not
 //!      refuse a successor.
@@ -103,8 +104,8 @@ pub(crate) trait ExitOwner {
     fn notify_callers(&mut self, exit: &Exit);
     /// Step 8: calls `close`, which drops the timers, and notifies the callers whose replies the timers owned.
     fn close_timers(&mut self, exit: &Exit, close: &dyn Fn());
-    /// Step 10: returns the data about the process that the observer and the crash report use. `name` is the oldest
-    /// name of the process. Returns `None` if the mailbox belongs to no process.
+    /// Step 10: returns data about the process, for the observer and the crash report. `name` is the oldest name of the
+    /// process. Returns `None` if the mailbox belongs to no process.
     fn last_state(&self, name: Option<Cow<'static, str>>) -> Option<LastState>;
     /// Step 12: passes the exit to the monitor that the parent set at the spawn of the process.
     fn notify_monitor(&mut self, exit: &Exit);
@@ -212,8 +213,8 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Runs the exit of a mailbox that belongs to no process. The caller has set `KILLED`, and was the first thread
-    /// that set `KILLED`.
+    /// Runs the exit of a mailbox that belongs to no process. The caller must be the first thread that has set
+    /// `KILLED`.
     pub(super) fn run_outside_exit(&self, exit: &Exit) {
         debug_assert!(self.head.is_outside(), "the mailbox belongs to no process");
         let _ = self.run_exit(&mut NoProcess, exit.clone());
@@ -253,8 +254,8 @@ impl Host {
             self.leave_groups(head);
         }
         let entry = self.remove_pid(head.pid());
-        // `suspend` adds a pid to this set, and then looks the pid up. The pid was removed above. Therefore either this
-        // call or `suspend` removes the pid from the set.
+        // `suspend` adds a pid to the set of suspended processes, and then looks the pid up. This function has already
+        // removed the pid from the pid table. Therefore either this call or `suspend` removes the pid from the set.
         self.shared().suspended.remove(|| head.pid());
         entry
     }
@@ -344,7 +345,7 @@ impl Host {
         }
         let to = head.pid();
         Current::with(|current| current.count_unread(head.address(), messages.len()));
-        // An unread message of a mailbox for dead letters was counted when it became a dead letter.
+        // An unread message in a mailbox of dead letters was already counted when the message became a dead letter.
         let is_dead_letter = TypeId::of::<M>() == TypeId::of::<Envelope>();
         if !is_dead_letter {
             self.shared().metrics.add(Counter::DeadLetters, messages.len() as u64);
@@ -368,7 +369,7 @@ impl Host {
     /// Adds a mailbox of dead letters. The newest mailbox of dead letters receives all later dead letters.
     pub(crate) fn add_dead_letter_mailbox(&self, dead_letter_mailbox: &Ref<Control<Envelope>>) {
         // An upgraded reference may become the last reference to its mailbox, and the drop of a mailbox runs user code.
-        // Therefore these references are dropped after the unlock: `upgraded` is declared before the lock.
+        // Therefore these references must be dropped after the unlock, and `upgraded` is declared before the lock.
         let mut upgraded = Vec::new();
         let mut dead_letter_mailboxes = self.shared().dead_letter_mailboxes.lock();
         // The function `dead_letter_mailbox` removes closed mailboxes only when a dead letter exists. Therefore this

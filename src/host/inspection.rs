@@ -94,17 +94,17 @@ impl Host {
     ///
     /// Any thread can make this call, even during a step. The call never stops a worker. The call reads a long list in
     /// several parts, and holds each lock only while it reads one part. The call runs no user code. If the process
-    /// waits (even in `block_on`), the call reads the whole pid table. In the table, the call finds the processes for
-    /// whose exit this process waits with a join handle. The call also reads all timers and all sockets, to find the
-    /// sleeps and the socket operations of this process. Therefore the duration of the call is proportional to the peak
-    /// number of processes, timers and sockets.
+    /// waits (even in `block_on`), the call reads the whole pid table. In the table, the call finds each process whose
+    /// join handle this process awaits. The call also reads all timers and all sockets, to find the sleeps and the
+    /// socket operations of this process. Therefore the duration of the call is proportional to the peak number of
+    /// processes, timers and sockets.
     pub fn process_details(&self, pid: Pid) -> Option<ProcessDetails> {
         let waits = self.read_unrecorded_waits(&[pid]);
         self.details(pid, || self.read_joins().remove(&pid).unwrap_or_default(), waits.get(&pid))
     }
 
     /// Returns the details of a process. The closure `joins` returns the joins of the process. If the process waits,
-    /// possibly in `block_on`, this function calls the closure. The caller has read `unrecorded`.
+    /// possibly in `block_on`, this function calls the closure. The caller reads `unrecorded` before this call.
     fn details(
         &self,
         pid: Pid,
@@ -195,7 +195,7 @@ impl Host {
         self.shared().pid_table.with(pid, |control| Ok(control.as_any().is::<Control<M>>()))
     }
 
-    /// Returns the event of a wait.
+    /// Converts the record of a wait into the event that the process waits for.
     fn waits_for(&self, wait: Wait) -> WaitsFor {
         let (is_limited, Wait { kind, process, line }) = (wait.is_limited(), wait);
         let table = &self.shared().pid_table;

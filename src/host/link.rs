@@ -1,9 +1,9 @@
 //! The tables of links and monitors. When a process exits, these tables determine which other processes receive the
 //! exit.
 //!
-//! Each process that has links or monitors has its own table with its own lock. A thread that puts an exit signal
-//! into the mailbox of the process holds the lock of this table. A link may also kill the process. The thread that
-//! kills the process stores the exit in the table under the lock of the table.
+//! Each process that has links or monitors has its own table with its own lock. A thread holds the lock of this table
+//! while it puts an exit signal into the mailbox of the process. A link may also kill the process. In this case, the
+//! thread that kills the process stores the exit in the table, also under this lock.
 //!
 //! # The protocol
 //!
@@ -18,8 +18,8 @@
 //! [`Links::dissolve`], which closes the table, takes out all entries, and notifies the other processes one after the
 //! other. Each notification locks only the table of the notified process.
 //!
-//! A monitor that `spawn_monitor` has set is only in the table of the watcher. The child [stores](Watch) this monitor
-//! outside its table. An exiting child first closes its own table, and then notifies the watcher.
+//! A monitor from `spawn_monitor` is only in the table of the watcher. The child [stores](Watch) this monitor outside
+//! its table. An exiting child first closes its own table, and then notifies the watcher.
 //!
 //! The protocol guarantees:
 //!
@@ -89,12 +89,12 @@ pub(crate) trait Linkable {
     fn mark_killed(&self) -> bool;
 
     /// Wakes a process that the caller has marked as killed, so that the process exits. The caller must not hold the
-    /// lock of a table. Returns false for a mailbox or receiver outside any process. In this case, the caller must call
-    /// [`exit_outside`](Self::exit_outside).
+    /// lock of a table. Returns false for a mailbox or a receiver that belongs to no process. In this case, the caller
+    /// must call [`exit_outside`](Self::exit_outside).
     #[must_use]
     fn wake_killed(&self) -> bool;
 
-    /// Closes a mailbox or receiver outside any process, with `exit` as its exit. The caller must have marked the
+    /// Closes a mailbox or a receiver that belongs to no process. `exit` is its exit. The caller must have marked the
     /// mailbox or receiver as killed. The close runs user code, so the caller must hold no lock.
     fn exit_outside(this: &Ref<Self>, exit: &Exit);
 }
@@ -274,9 +274,8 @@ impl<E: Linkable + ?Sized> Links<E> {
     }
 
     /// Closes the table of a process that has published its exit, and notifies the linked processes and the watchers in
-    /// the table. The watcher that called `spawn_monitor` is not in the table.
-    /// Returns whether at least one process received the exit: a linked process whose own exit has not begun, or a
-    /// watcher.
+    /// the table. The watcher that called `spawn_monitor` is not in the table. Returns true if a watcher or a linked
+    /// process received the exit. A linked process receives the exit only if its own exit has not begun.
     pub(crate) fn dissolve(&self, pid: Pid, exit: &Exit) -> bool {
         let mut table = self.0.lock();
         // The exit is already published, so no thread adds an entry after this point.
@@ -371,9 +370,9 @@ struct Effect {
 /// Applies the exit of another process to `peer`, with the effect that `verdict` returns. If the exit of `peer` has
 /// begun, `peer` already has its own exit, so `peer` does not receive the exit of the other process.
 ///
-/// If `peer` was already killed, `peer` counts as a receiver of the exit in only one case: a failure that came through
-/// a link has killed `peer`. In this case, `peer` itself exits with this failure, and thus reports a failure. If `peer`
-/// was killed without a link, `peer` exits with `Killed`, and `Killed` is no failure.
+/// If `peer` was already killed, `peer` counts as a receiver of the exit in only one case: a link has killed `peer`
+/// with a failure. In this case, `peer` itself exits with this failure, and thus reports a failure. If `peer` was
+/// killed without a link, `peer` exits with `Killed`, and `Killed` is no failure.
 fn notify_peer<E: Linkable + ?Sized>(
     peer: &Ref<E>,
     from: Pid,
@@ -399,9 +398,9 @@ fn notify_peer<E: Linkable + ?Sized>(
                 }
                 return Effect { is_received: receives, is_killed: true };
             }
-            // The process `peer` exits with its earlier exit, namely the exit that another link has propagated, or
-            // `Killed`. If this earlier exit is `Killed`, `peer` does not receive the failure of the other process,
-            // because the exit `Killed` would hide this failure.
+            // `peer` was already killed, so it exits with its earlier exit. This exit is `Killed`, or the exit that
+            // another link has propagated. If this earlier exit is `Killed`, `peer` does not receive the failure of the
+            // other process, because the exit `Killed` would hide this failure.
             let lives = !peer.has_ended();
             lives && table.more.as_ref().and_then(|more| more.propagated.as_ref()).is_some_and(Exit::is_failure)
         }
@@ -447,7 +446,7 @@ pub(crate) enum Gone {
 /// Returns `Gone` if the caller has exited. Also returns `Gone` if the other process does not exist and the caller does
 /// not trap exits.
 ///
-/// Without `inline`, the compiler does not inline this function and [`unlink`] in some builds, and the benchmark
+/// Without `inline`, some builds inline neither this function nor [`unlink`]. In these builds, the benchmark
 /// `link-unlink` takes 9 % more instructions.
 #[inline]
 pub(crate) fn link<E: Linkable + ?Sized>(
@@ -494,8 +493,8 @@ fn link_absent<E: Linkable + ?Sized>(caller: &E, pid: Pid, absent: Exit) -> Resu
         return Err(Gone::Caller);
     }
     // If the table of the caller still contains a link to the other process, the exit of the other process has not
-    // notified the caller yet. The exit of the other process will notify the caller later, through this link.
-    // An entry contains only a part of the pid. Therefore a pid of another runtime may be equal to an entry.
+    // notified the caller yet. The exit of the other process will notify the caller later, through this link. An entry
+    // contains only a part of the pid. Therefore a pid of another runtime may match an entry.
     if caller.pid().is_in_same_runtime(pid) && own.get(LinkEntry::link(pid)).is_some() {
         return Ok(());
     }
@@ -643,8 +642,8 @@ pub(crate) fn adopt<E: Linkable + ?Sized>(parent: &Ref<E>, child: &Ref<E>, ties:
     ties.monitor.then(|| monitor(&**parent, parent.clone(), pid, Ok(child.clone())))
 }
 
-/// Applies the exit of another process to `peer`, as if the two processes were linked. The spawn of a child has
-/// requested this link, but the child was never started, or its parent has just exited.
+/// Applies the exit of another process to `peer`, as if the two processes were linked. A spawn with a link calls this
+/// function if the child was never started, or if the parent has just exited.
 pub(crate) fn deliver_exit<E: Linkable + ?Sized>(peer: &Ref<E>, pid: Pid, exit: &Exit) {
     let propagated = exit_for_peers(pid, exit);
     let effect = notify_peer(peer, pid, exit, &propagated, |table| table.verdict(exit));

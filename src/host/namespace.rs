@@ -16,7 +16,7 @@ use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::process::error::SpawnErrorKind;
 use crate::process::limits::Limits;
 
-/// The part of a host that other hosts of the runtime do not share.
+/// The part of a host that the host does not share with the other hosts of the runtime.
 #[derive(Debug)]
 pub(crate) struct Namespace<E: ?Sized> {
     dispatcher: Dispatcher<E>,

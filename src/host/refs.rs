@@ -4,9 +4,9 @@
 //! A process often sleeps or sets a time limit directly after another sleep or time limit. When a sleep is dropped in a
 //! step of its process, the thread of the step keeps the reference until the step ends. Until then, the next sleep of
 //! the same process takes over this reference. The hand-over saves two changes of the reference count. Each such change
-//! is an atomic read-modify-write operation. (With the hand-over, setting and cancelling a time limit took 0.89 of the
-//! cycles that it took without the hand-over.) A thread keeps at most one reference. The futures of calls do not hand
-//! over references, because a hand-over made calls more expensive.
+//! is an atomic read-modify-write operation. (The hand-over reduced the cost of setting and cancelling a time limit to
+//! 0.89 of the former CPU cycles.) A thread keeps at most one reference. The futures of calls do not hand over
+//! references, because a hand-over made calls more expensive.
 
 use std::num::NonZeroU64;
 use std::ops::Deref;
@@ -21,7 +21,7 @@ use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
 thread_local! {
-    /// The reference that a sleep of this step, or of an outer step, has left for the next sleep of the same process.
+    /// A sleep of this step, or of an outer step, has left this reference for the next sleep of the same process.
     /// [`Current::kept_reference`] contains the address of this process's control block.
     static KEPT: ThreadCell<Ref<dyn AnyControl>> = const { ThreadCell::new() };
 }
@@ -55,8 +55,8 @@ impl ProcessRef {
         is_stepped_here(self)
     }
 
-    /// Returns true if it is possible that a receiver is still registered in the mailbox although no receive operation
-    /// waits. The mailbox belongs to the process whose step this thread runs.
+    /// Returns true if a receiver may still be registered in the mailbox although no receive operation waits. The
+    /// mailbox belongs to the process whose step this thread runs.
     pub(crate) fn has_stale_receiver() -> bool {
         Current::with(Current::has_stale_receiver)
     }

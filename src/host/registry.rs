@@ -1,5 +1,5 @@
-//! The pid table finds the entry of a pid. The table uses the index of the pid, and checks the generation of the pid
-//! under the lock of the slot.
+//! The pid table finds the entry of a pid. The index of the pid selects the slot. The table checks the generation of
+//! the pid under the lock of the slot.
 //!
 //! The table has several shards. Therefore threads that spawn at the same time rarely contend. Each shard grows by
 //! chunks: four chunks of 64 slots, four of 128, four of 256 and so on. A chunk never moves. Therefore a look-up takes
@@ -85,8 +85,8 @@ pub(crate) fn own() -> usize {
     })
 }
 
-/// Calls the closure `f`, which reserves a pid under a lock. The reservation may drop the last reference to a host.
-/// This drop happens after `f` has returned.
+/// Calls the closure `f`, which reserves a pid under a lock. The reservation may release the last reference to a host.
+/// In this case, the drop is delayed until `f` has returned.
 pub(crate) fn defer_drops_of_hosts<R>(f: impl FnOnce() -> R) -> R {
     Current::with(|current| current.deferred.call_locked(f))
 }
@@ -108,8 +108,8 @@ pub(crate) trait EntryHost: Sized {
     /// other than `self`.
     fn take(&self, stock: &mut Self::CountedRefs) -> Option<Self>;
 
-    /// Returns a single reference if no shard may store a stock of references to this value, and `None` otherwise. A
-    /// stored stock keeps the value alive until the stock is replaced or the table is closed.
+    /// Returns a single reference if the shards must not store a stock of references to this value. Otherwise returns
+    /// `None`. A stored stock keeps the value alive until the stock is replaced or the table is closed.
     fn without_stock(&self) -> Option<Self> {
         None
     }
@@ -176,11 +176,11 @@ pub(crate) struct PidTable<E: ?Sized, H: EntryHost> {
     bits: u32,
 }
 
-/// Returns the position of a slot in its chunk, for the offset of the slot. Slots with consecutive offsets are in
+/// Converts the offset of a slot to the position of the slot in its chunk. Slots with consecutive offsets are in
 /// different cache lines: their positions are at least eight slots apart. Processes that are spawned one after the
 /// other often run at the same time, on different workers. If their slots were in one cache line, each look-up of one
-/// of these processes would move the cache line from the core of the other worker. (Benchmark `big`, on two cores: 0.95
-/// of the CPU time of consecutive slots.) Under loom, a chunk may have fewer than 64 slots.
+/// of these processes would move the cache line between the cores of the workers. (Benchmark `big`, on two cores: this
+/// layout takes 0.95 of the CPU time that consecutive slots take.) Under loom, a chunk may have fewer than 64 slots.
 #[inline]
 fn spread(offset: usize) -> usize {
     if FIRST < 64 { offset } else { offset & !63 | (offset & 7) << 3 | !offset >> 3 & 7 }
@@ -564,7 +564,7 @@ mod tests {
     }
 
     /// 9.2c: the walk takes no reference to an entry. Therefore the walk never drops the last reference. The drop of an
-    /// entry, which may run user code, never runs on the thread of the walk.
+    /// entry may run user code, but it never runs on the thread of the walk.
     #[test]
     fn a_walk_visits_each_entry_once_and_takes_no_reference() {
         let table = Table::new(0, 0, 4);

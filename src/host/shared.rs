@@ -103,8 +103,8 @@ pub(crate) struct Environment {
     /// Address of the scheduler. A thread compares this address with the address of the thread's own scheduler. If the
     /// addresses are equal, the thread works for this runtime.
     pub(crate) scheduler_address: usize,
-    /// Calls its argument inside the context of the tokio runtime that the processes use. Without such a tokio runtime,
-    /// only calls its argument.
+    /// Calls its argument inside the context of the tokio runtime that the processes use. If the processes use no tokio
+    /// runtime, this function only calls its argument.
     pub(crate) within_context: Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>,
     /// Function that is called after a timer with a new earliest deadline was added. The function notifies the thread
     /// that waits for the earliest deadline.
@@ -175,7 +175,7 @@ impl Shared {
     /// an observer or records the last messages of each process.
     #[inline]
     pub(crate) fn observes_all(&self) -> bool {
-        // Two conditions without a branch between them: each spawn calls this function.
+        // Each spawn calls this function. Therefore the code evaluates both conditions without a branch.
         self.observer.is_some() | (self.last_messages.load(Ordering::Relaxed) != 0)
     }
 }

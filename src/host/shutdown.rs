@@ -51,14 +51,14 @@ impl Host {
     ///
     /// When the future resolves, all processes have exited, with three exceptions. The first exception is a process
     /// whose step does not return. The second exception is a killed process that waits for a worker, because each
-    /// worker is in a step that does not return. The third exception is a killed process that no thread runs: the owner
-    /// of its [`LocalSet`](crate::LocalSet) does not run the set, or the runtime has no workers and no thread is inside
-    /// [`Runtime::run`](crate::Runtime::run) or [`Runtime::block_on`](crate::Runtime::block_on). Without workers, call
-    /// [`Runtime::shutdown`](crate::Runtime::shutdown), which runs the processes. The join handle, the links and the
-    /// monitors of the last process may receive the exit shortly after the future resolves. A second call can make the
-    /// deadline earlier, but not later. All callers get the same report. The shutdown does not stop the worker threads.
-    /// Dropping the [`Runtime`](crate::Runtime) stops the worker threads. In a [`Simulation`](crate::Simulation) the
-    /// deadline is a virtual time.
+    /// worker is in a step that does not return. The third exception is a killed process that no thread runs. Either
+    /// the owner of its [`LocalSet`](crate::LocalSet) does not run the set, or the runtime has no workers and no thread
+    /// is inside [`Runtime::run`](crate::Runtime::run) or [`Runtime::block_on`](crate::Runtime::block_on). Without
+    /// workers, call [`Runtime::shutdown`](crate::Runtime::shutdown), which runs the processes. The join handle, the
+    /// links and the monitors of the last process may receive the exit shortly after the future resolves. A second call
+    /// can make the deadline earlier, but not later. All callers get the same report. The shutdown does not stop the
+    /// worker threads. Dropping the [`Runtime`](crate::Runtime) stops the worker threads. In a
+    /// [`Simulation`](crate::Simulation) the deadline is a virtual time.
     ///
     /// ```
     /// # use procession::{Context, Exit, Host, Runtime};
@@ -246,8 +246,8 @@ impl Shared {
     fn close_and_kill(&self) {
         self.advance(Phase::Closed);
         self.pid_table.close();
-        // The kill of a mailbox that belongs to no process calls the waker of its reader. A foreign waker may block
-        // until a process has exited. Therefore the processes are killed before the mailboxes.
+        // When a mailbox outside any process is killed, the kill calls the waker of its reader. A foreign waker may
+        // block until a process has exited. Therefore the processes are killed before the mailboxes.
         let all = self.pid_table.all();
         let kill = |is_outside| {
             all.iter().filter(|control| control.head().is_outside() == is_outside).for_each(|control| control.kill());
@@ -488,7 +488,7 @@ mod tests {
         assert_eq!(poll_after(Duration::from_nanos(1)), Poll::Ready(false));
     }
 
-    /// A call of `shutdown` with a later deadline, or after the end of the shutdown, sets no timer.
+    /// A call of `shutdown` sets no timer if its deadline is not earlier, or if the shutdown has ended.
     #[test]
     fn only_an_earlier_deadline_of_a_shutdown_sets_a_timer() {
         let mut simulation = Simulation::new(1);

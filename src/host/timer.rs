@@ -1,10 +1,10 @@
 //! The timers of a runtime: one timer wheel for each worker, and one timer wheel for all other threads. Each wheel has
 //! its own lock.
 //!
-//! This module has no thread and never blocks. The timekeeper, which is one thread of the scheduler, calls `keep_time`,
-//! and promises to check the timers after the returned time. The other workers call `wait`, which returns the time
-//! until the earliest deadline without a promise. When this deadline has passed, a worker calls `fire_due_batch`, which
-//! checks all wheels. Therefore a blocked worker does not delay the timers of its wheel.
+//! This module has no thread and never blocks. One thread of the scheduler is the timekeeper. This thread calls
+//! `keep_time`, and promises to check the timers after the returned time. The other workers call `wait`, and promise
+//! nothing. `wait` returns the time until the earliest deadline. When this deadline has passed, a worker calls
+//! `fire_due_batch`, which checks all wheels. Therefore a blocked worker does not delay the timers of its wheel.
 
 pub(crate) mod alarm;
 pub(crate) mod backoff;
@@ -134,7 +134,7 @@ pub(crate) struct Timers {
     reported: CachePadded<AtomicU64>,
     /// Time of a recent clock reading, in ns: see [`recent`](Self::recent).
     recent: CachePadded<AtomicU64>,
-    /// A clock reading replaces `recent` if the reading is later by more than this time, in ns.
+    /// Time in ns. A clock reading replaces `recent` only if the reading is later than `recent` by more than this time.
     recent_slack: u64,
 }
 
@@ -188,9 +188,9 @@ impl Timers {
     /// the result.
     pub(crate) fn now(&self) -> Instant {
         let now = self.clock.now();
-        // Each turn that ends in a wait reads `recent`. Rare writes keep the cache line of `recent` in the caches of
-        // all cores. A model checker would have to explore each value that a relaxed load can return, and no protocol
-        // depends on the value. Therefore a model does not change `recent`.
+        // Each turn that ends in a wait reads `recent`. Because writes are rare, the cache line of `recent` stays in
+        // the caches of all cores. A model checker would have to explore each value that a relaxed load can return, and
+        // no protocol depends on the value. Therefore a model does not change `recent`.
         if now.ns().saturating_sub(self.recent.load(Ordering::Relaxed)) > self.recent_slack
             && !cfg!(any(procession_loom, procession_shuttle))
         {

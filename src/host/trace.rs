@@ -118,7 +118,7 @@ impl Host {
         self.record(EventKind::InTurn, || TraceEvent::Received { process: word(head) });
     }
 
-    /// Records that a process does not receive its messages in the order in which they were sent.
+    /// Records that a process receives its messages in another order than the order of sending.
     #[cold]
     pub(crate) fn trace_reorder(&self, head: &Head) {
         self.record(EventKind::InTurn, || TraceEvent::Reordered { process: word(head) });
@@ -160,11 +160,11 @@ impl Host {
         }
     }
 
-    /// The part of [`trace_spawn`](Self::trace_spawn) after the check that a trace selects the process.
+    /// The part of [`trace_spawn`](Self::trace_spawn) that runs only if a trace selects the process.
     fn trace_selected_spawn(&self, head: &Head, type_name: &'static str, entry: &str) {
         head.set(flag::OBSERVED);
-        // There is a race. The last trace that selects the process may end after the check of the caller, and may
-        // clear the flag before this function has set the flag. `end_session` first removes the filter of the trace,
+        // There is a race. After the check of the caller, the last trace that selects the process may end. This trace
+        // may then clear the flag before this function sets it. `end_session` first removes the filter of the trace,
         // and then clears the flags. Therefore either the check below no longer finds the filter, or `end_session`
         // clears the flag after this function has set it.
         let (shared, recorder) = (self.shared(), self.shared().metrics.recorder());
@@ -250,9 +250,9 @@ impl Host {
     ///
     /// A thread of the trace writes the file, so no worker waits for the file. Each worker stores its events in a
     /// buffer of 512 KiB. A worker records bursts of at most 4,096 events, and about 50,000 events per second over a
-    /// longer time. A worker that produces more events skips whole turns. The trace contains the counts of skipped
-    /// events. [`TraceSummary::lost`](crate::observe::TraceSummary::lost) is the sum of these counts. Several traces of
-    /// a runtime can run at the same time.
+    /// longer time. If a worker produces more events than this, it skips whole turns. The trace contains the counts of
+    /// skipped events. [`TraceSummary::lost`](crate::observe::TraceSummary::lost) is the sum of these counts. Several
+    /// traces of a runtime can run at the same time.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -281,9 +281,9 @@ impl Host {
     /// The thread of the trace calls the writer every 10 ms, with whole packets. If the writer is slow, the buffers of
     /// the workers become full, and the workers skip events.
     ///
-    /// In a [`Simulation`](crate::Simulation), the trace has no thread. The thread of the simulation calls the
-    /// writer. A simulation skips no turns. The times in the trace are virtual. But a buffer contains at most 16,384
-    /// events, so the trace loses the oldest events of a step that records more events.
+    /// In a [`Simulation`](crate::Simulation), the trace has no thread. The thread of the simulation calls the writer.
+    /// A simulation skips no turns. The times in the trace are virtual. But a buffer contains at most 16,384 events. If
+    /// a step records more events, the trace loses the oldest events of this step.
     ///
     /// # Errors
     /// Returns the error of the system if the thread of the trace cannot be started.
@@ -295,10 +295,10 @@ impl Host {
     /// select the processes of the trace, and limit the number of its events.
     ///
     /// If the options select some processes, only the turns of these processes have the cost of recording. The trace
-    /// contains the turns, states, commands and received messages of the selected processes. The trace does not
-    /// contain the messages that the selected processes send to other processes, the searches of the workers, or the
-    /// counter tracks. If several traces run, the turns of a process have the cost of recording if at least one trace
-    /// selects the process.
+    /// contains the turns, states, commands and received messages of the selected processes. The trace does not contain
+    /// the messages that the selected processes send to other processes, the searches of the workers, or the counter
+    /// tracks. If several traces run, a turn has the cost of recording as soon as one of these traces selects its
+    /// process.
     ///
     /// A trace without events writes an empty packet once per second. Therefore the trace ends soon after its reader
     /// has disconnected, even if the selected processes do not run.

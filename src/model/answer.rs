@@ -115,8 +115,8 @@ pub fn answer_against_leaving() {
     }
 }
 
-/// The callee registers two watchers, which watch whether the caller waits, and removes the first watcher. The second
-/// watcher is notified that the caller has stopped waiting.
+/// The callee watches the caller with two watchers, and removes the first watcher. The second watcher is notified that
+/// the caller has stopped waiting.
 pub fn leaving_against_unwatch() {
     let (_task, caller, answerer) = ask(false);
     let mut dropped = WatchKey::default();

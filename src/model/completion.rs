@@ -1,5 +1,5 @@
-//! Models of the answer to a command. While one thread answers a command, another thread answers or cancels the same
-//! command, lets the process exit, or polls the waiting future.
+//! Models of the answer to a command. One thread answers a command. At the same time, another thread answers or cancels
+//! the same command, makes the process exit, or polls the waiting future.
 
 use std::task::Waker;
 
@@ -140,7 +140,7 @@ fn answered_twice(world: Arc<World>, answer: fn(&World) -> bool) {
     assert_eq!(world.dropped(), 2);
 }
 
-/// One thread answers a command while another thread lets the process of this command exit. The answer is dropped
+/// One thread answers a command while another thread makes the process of this command exit. The answer is dropped
 /// exactly once, by one of the two threads. Later answers are refused.
 pub fn answer_against_exit() {
     answered_at_exit(&World::measured());

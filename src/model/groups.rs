@@ -1,5 +1,5 @@
-//! Models of monitored groups. While a process starts to monitor a group, another process joins and leaves the group,
-//! or the monitoring process exits.
+//! Models of monitored groups. A process starts to monitor a group. At the same time, another process joins and leaves
+//! the group, or the monitoring process exits.
 
 use std::task::Waker;
 
@@ -107,7 +107,7 @@ impl World {
         self.groups.release(process.pid, &process.own);
     }
 
-    /// Returns whether the groups contain no references to the two processes.
+    /// Returns true if the groups contain no references to the two processes.
     fn is_void(&self) -> bool {
         self.watcher.count() == 1 && self.member.count() == 1
     }

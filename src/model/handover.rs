@@ -75,9 +75,10 @@ pub fn return_against_hand_over() {
     assert_eq!(scheduler.active_and_handed_over().0, 1, "the worker, or its replacement, is active");
 }
 
-/// The monitor thread calls `hand_over` with the number of a step. If the worker has already finished this step when
-/// the call compares the numbers, the call must have no effect: the call must not count a step as handed over, and must
-/// not make a worker leave. If the step returns after the comparison, the next step may be handed over instead.
+/// The monitor thread calls `hand_over` with the number of a step. The call compares this number with the worker's
+/// current step. If the worker has already finished the step, the call must have no effect: it must not count a step as
+/// handed over, and must not make a worker leave. If the step returns after the comparison, the next step may be handed
+/// over instead.
 pub fn late_hand_over_against_return() {
     let (scheduler, jobs) = (started(1), Jobs::new());
     thread::yield_now();

@@ -119,7 +119,7 @@ impl Linkable for RefCounted<Peer> {
     fn exit_outside(_: &Ref<Self>, _: &Exit) {}
 }
 
-/// Returns whether no link or monitor refers to this process.
+/// Returns true if no link or monitor refers to this process.
 fn is_alone(peer: &Ref<RefCounted<Peer>>) -> bool {
     peer.count() == 1
 }
@@ -188,8 +188,8 @@ pub fn monitor_against_send_and_exit() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// A monitor is removed while the monitored process exits. If `demonitor` returns that the removal came too late, the
-/// `Down` event arrives. Otherwise, no `Down` event arrives.
+/// A monitor is removed while the monitored process exits. If `demonitor` reports that it was too late, the `Down`
+/// event arrives. Otherwise, no `Down` event arrives.
 pub fn demonitor_against_exit() {
     let peers = Peer::pair();
     let watch: MonitorRef = monitor(&*peers.0, peers.0.clone(), peers.1.pid, Ok(peers.1.clone()));
@@ -202,8 +202,7 @@ pub fn demonitor_against_exit() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// Makes a child exit. Then the child notifies its monitoring process, in the same way as a child whose spawn has set
-/// the monitor.
+/// Makes a child exit. Then the child notifies the process that spawned and monitors it.
 fn end_and_tell(child: &Peer, watch: Watch<RefCounted<Peer>>) {
     child.end();
     watch.notify(child.pid, &Exit::Killed);

@@ -52,7 +52,7 @@ impl Mail {
         Arc::new(Self { inbox, own, worker, has_urgent: AtomicBool::new(false) })
     }
 
-    /// Runs turns until the result of `turn` is that the process is done.
+    /// Runs turns until `turn` returns `TurnOutcome::Over`.
     fn run(&self, mut turn: impl FnMut(&Self) -> TurnOutcome) {
         loop {
             if self.own.0.begin()
@@ -453,7 +453,7 @@ pub fn other_waker() {
     let senders = [1, 2].map(|message| spawn(&inbox, move |inbox| send(inbox, message)));
     let (mut front, mut sum) = (ReadAhead::default(), 0);
     while sum != 3 {
-        // The first waker is dropped, because a `select` that is polled again also drops its former waker.
+        // The model drops the first waker, because a `select` also drops its former waker when it is polled again.
         let (former, latter) = (Waiter::here(), Waiter::here());
         let mut receive = |waiter: &Arc<Waiter>| {
             front.pop().or_else(|| inbox.pop_or_wait(&inbox.own, &mut front, Reader::Other(waiter.waker())).0)

@@ -7,8 +7,8 @@ use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::state::{Ref, RefCounted};
 
-/// A process with only the parts that these models need: a list of names, and a flag that says whether it is possible
-/// that the process has names.
+/// A process with only the parts that these models need: a list of names, and a flag. If the flag is false, the process
+/// has no names.
 #[derive(Default)]
 struct TestEntry {
     known: AtomicBool,

@@ -82,8 +82,8 @@ pub fn guest_asks_against_worker() {
 }
 
 /// A guest in `block_on` begins to wait in the poller. Meanwhile, the future of this guest is woken, and a polled guest
-/// checks the poller for events without blocking. The guest in `block_on` must poll its future, although the polled
-/// guest may take the event that should wake the guest in `block_on`.
+/// checks the poller for events without blocking. The guest in `block_on` must poll its future, even if the polled
+/// guest takes the event that should wake the guest in `block_on`.
 pub fn guest_asks_against_guest() {
     // The model requests one worker, but does not start it. If the model requested no worker, a helper thread would
     // start.
@@ -189,7 +189,7 @@ pub fn last_worker_against_outside() {
 }
 
 /// The scheduler stops. Meanwhile, a polled guest checks the poller for events without blocking, and the worker begins
-/// to wait in the poller. The worker must exit, although the guest may take the event that should wake the worker.
+/// to wait in the poller. The worker must exit, even if the guest takes the event that should wake the worker.
 pub fn guest_asks_against_stop() {
     let scheduler = scheduler(1, &Arc::default());
     open(&scheduler);

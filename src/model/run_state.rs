@@ -10,18 +10,18 @@ use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::state::RunState;
 
-/// These functions are only for run states that do not belong to a cell. No memory access depends on a run state that
-/// does not belong to a cell.
+/// These functions are only for run states that do not belong to a cell. Without a cell, no memory access depends on
+/// the run state.
 impl RunState {
     #[must_use = "a process that is not queued again never runs again"]
     pub(super) fn model_wait(&self, open: bool) -> bool {
-        // SAFETY: no cell has this state, so no memory access depends on the right to run. The model itself asserts
-        // that the right has one owner.
+        // SAFETY: this run state belongs to no cell, so no memory access depends on the right to run. The model itself
+        // asserts that at most one thread has this right.
         unsafe { self.wait(open) }
     }
 
     pub(super) fn model_end(&self) {
-        // SAFETY: no cell has this state, so there is no outcome that a handle could take.
+        // SAFETY: this run state belongs to no cell, so there is no outcome that a handle could take.
         unsafe { self.end() }
     }
 }

@@ -103,7 +103,7 @@ pub fn items_against_pulls() {
     assert_eq!(world.yields.outstanding(), 0);
 }
 
-/// A hand-written process pulls one item after another. Each item and the end of the stream are announced by a notice.
+/// A hand-written process pulls one item after another. A notice announces each item, and the end of the stream.
 pub fn notices_against_pulls() {
     let world = World::new(AnswerTarget::Event);
     let handler = spawn(&world, |world| {

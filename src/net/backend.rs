@@ -51,9 +51,9 @@ impl Backend {
         self.threads.open_poller(Poller::open)
     }
 
-    /// Checks that the runtime can register a new socket. A function calls this check before a system call that has
-    /// an effect outside the program, namely a system call that makes a file or opens a connection. If the check
-    /// fails, the effect does not occur.
+    /// Checks that the runtime can register a new socket. A function makes this check before a system call with an
+    /// effect outside the program. Such a system call creates a file or opens a connection. If the check fails, the
+    /// effect does not occur.
     ///
     /// # Errors
     /// Returns the error of the system if the poller cannot be opened. Returns an error if the runtime has ended.
@@ -71,7 +71,8 @@ impl Backend {
     }
 
     /// Ensures that a thread waits in the poller. Each operation calls this function before it waits. A worker waits in
-    /// the poller itself. In two cases, the calling thread does not, so another thread must wait there:
+    /// the poller itself. In two cases, the calling thread does not wait in the poller, so another thread must wait
+    /// there:
     /// - The thread is outside the runtime. Such a thread runs no tasks of the runtime.
     /// - The step of the worker was handed over. The step may block this thread until the socket is ready.
     ///
@@ -79,7 +80,7 @@ impl Backend {
     /// Returns the error of the system if a helper thread is needed and cannot be started.
     pub(crate) fn will_wait(&self) -> io::Result<()> {
         // If the system cannot start a thread, it often returns `WouldBlock`. A future of a socket must never return
-        // this kind of error, because an adapter could take it for a socket that is not ready.
+        // this kind of error. For an adapter, this error could mean that the socket is not ready.
         let refused = |error| io::Error::other(format!("the thread that waits for the sockets cannot start: {error}"));
         match self.threads.is_handed_over_here() {
             Some(false) => Ok(()),

@@ -26,8 +26,8 @@ use crate::platform::poller::source::Direction;
 /// [`read_with`](Self::read_with) and [`write_with`](Self::write_with), a process can call any operation of the value.
 /// If `T` implements `Read` or `Write`, then `Async<T>` implements `AsyncRead` or `AsyncWrite`. If `&T` implements
 /// `Read` or `Write`, then `&Async<T>` implements `AsyncRead` or `AsyncWrite`, so that one task can read and write at
-/// the same time. Only the task that polled such an operation last in a direction is woken. If several tasks wait for
-/// one direction, use `read_with` and `write_with`, which wake each of them.
+/// the same time. In each direction, these traits wake only the task that polled last. If several tasks wait for one
+/// direction, use `read_with` and `write_with`, which wake each of them.
 ///
 /// ```
 /// use procession::net::Async;
@@ -54,10 +54,10 @@ impl<T: AsFd> Async<T> {
     /// Registers the descriptor of `io` with the runtime of the calling thread, and makes the descriptor non-blocking.
     ///
     /// # Errors
-    /// Returns the error of the system, for example [`io::ErrorKind::PermissionDenied`] for a regular file, and on
-    /// Linux [`io::ErrorKind::AlreadyExists`] if the same descriptor is already registered. On other systems, the
-    /// second registration takes the events of the first registration. Returns an error if the thread has no runtime,
-    /// or if the runtime is a simulation.
+    /// Returns the error of the system. For example, the error is [`io::ErrorKind::PermissionDenied`] for a regular
+    /// file. On Linux, the error is [`io::ErrorKind::AlreadyExists`] if the same descriptor is already registered. On
+    /// other systems, the second registration takes the events of the first registration. Returns an error if the
+    /// thread has no runtime, or if the runtime is a simulation.
     pub fn new(io: T) -> io::Result<Self> {
         Self::register(io, Backend::current()?)
     }
@@ -91,9 +91,9 @@ impl<T: AsFd> Async<T> {
     /// Waits until the system reports that the descriptor can be read. When the future completes, the descriptor may
     /// have become unreadable again.
     ///
-    /// After the future has completed, the descriptor counts as readable until a read operation of this value, for
-    /// example [`read_with`](Self::read_with), gets [`io::ErrorKind::WouldBlock`] from the system. If the program reads
-    /// the descriptor in another way, it must call [`clear_readable`](Self::clear_readable).
+    /// After the future has completed, the descriptor counts as readable until a read operation of this value gets
+    /// [`io::ErrorKind::WouldBlock`] from the system. An example of a read operation is [`read_with`](Self::read_with).
+    /// If the program reads the descriptor in another way, it must call [`clear_readable`](Self::clear_readable).
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.
@@ -104,9 +104,10 @@ impl<T: AsFd> Async<T> {
     /// Waits until the system reports that the descriptor can be written. When the future completes, the descriptor
     /// may have become unwritable again.
     ///
-    /// After the future has completed, the descriptor counts as writable until a write operation of this value, for
-    /// example [`write_with`](Self::write_with), gets [`io::ErrorKind::WouldBlock`] from the system. If the program
-    /// writes to the descriptor in another way, it must call [`clear_writable`](Self::clear_writable).
+    /// After the future has completed, the descriptor counts as writable until a write operation of this value gets
+    /// [`io::ErrorKind::WouldBlock`] from the system. An example of a write operation is
+    /// [`write_with`](Self::write_with). If the program writes to the descriptor in another way, it must call
+    /// [`clear_writable`](Self::clear_writable).
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.
@@ -152,8 +153,8 @@ impl<T: AsFd> Async<T> {
     }
 
     /// Marks the descriptor as not writable. The next [`writable`](Self::writable) then waits for the next event of the
-    /// descriptor. If the system has reported an error, or that the other end is closed, the descriptor stays writable
-    /// until [`write_with`](Self::write_with) gets [`io::ErrorKind::WouldBlock`].
+    /// descriptor. The system may have reported an error, or that the other end is closed. In this case, the descriptor
+    /// stays writable until [`write_with`](Self::write_with) gets [`io::ErrorKind::WouldBlock`].
     ///
     /// Use this method in the same way as [`clear_readable`](Self::clear_readable): call this method before another
     /// library writes, and let the library write until the descriptor accepts no more data.
@@ -173,7 +174,7 @@ impl<T: AsFd> Async<T> {
     /// Returns the error of `op`. Returns an error if the runtime has ended.
     ///
     /// # Cancel safety
-    /// Cancel safe if a call of `op` that returns `WouldBlock` or `Interrupted` has no effect.
+    /// Cancel safe if `op` has no effect when it returns `WouldBlock` or `Interrupted`.
     pub async fn read_with<R>(&self, mut op: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
         self.io.op(Direction::Read, |io| op(&io.0)).await
     }
@@ -190,7 +191,7 @@ impl<T: AsFd> Async<T> {
     /// Returns the error of `op`. Returns an error if the runtime has ended.
     ///
     /// # Cancel safety
-    /// Cancel safe if a call of `op` that returns `WouldBlock` or `Interrupted` has no effect.
+    /// Cancel safe if `op` has no effect when it returns `WouldBlock` or `Interrupted`.
     pub async fn write_with<R>(&self, mut op: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
         self.io.op(Direction::Write, |io| op(&io.0)).await
     }
@@ -342,7 +343,7 @@ fn explain(error: io::Error) -> io::Error {
 /// Flushes `value` without waiting. Returns `None` if the flush must wait until the descriptor is writable.
 ///
 /// Many types have nothing to flush. If there is nothing to flush, the flush must return at once, even if the
-/// descriptor is not writable, for example after a write that timed out.
+/// descriptor is not writable. For example, the previous write may have timed out.
 fn flush(value: &mut impl Write) -> Option<io::Result<()>> {
     loop {
         match value.flush() {

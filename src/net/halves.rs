@@ -149,14 +149,14 @@ macro_rules! halves {
             }
         }
 
-        /// Returns the whole stream, for example so that the caller can set options of the stream.
+        /// Returns the whole stream. For example, the caller can then set options of the stream.
         impl AsRef<$stream> for OwnedReadHalf {
             fn as_ref(&self) -> &$stream {
                 &self.0
             }
         }
 
-        /// Returns the whole stream, for example so that the caller can set options of the stream.
+        /// Returns the whole stream. For example, the caller can then set options of the stream.
         impl AsRef<$stream> for OwnedWriteHalf {
             fn as_ref(&self) -> &$stream {
                 self.stream()

@@ -41,7 +41,7 @@ pub(crate) struct Registered<S: SystemSocket> {
     io: Option<S>,
     source: Arc<Source>,
     backend: Backend,
-    /// For each direction, whether the last call of a `poll_…` function has paused because the budget was spent.
+    /// For each direction: true if the last call of a `poll_…` function has paused because the budget was spent.
     has_paused: [AtomicBool; 2],
 }
 
@@ -53,8 +53,8 @@ fn raw_descriptor(io: &impl AsRawDescriptor) -> RawDescriptor {
     return io.as_raw_socket();
 }
 
-/// Operations on a socket, one after the other. Unlike the `poll_…` functions of [`Registered`], several values of this
-/// type can wait for one direction.
+/// Operations on a socket, one after the other. Several values of this type can wait for one direction. In contrast,
+/// only one caller of the `poll_…` functions of [`Registered`] can wait for one direction.
 pub(crate) struct Operations<'a, S: SystemSocket> {
     socket: &'a Registered<S>,
     waiter: Waiter<'a>,
@@ -230,7 +230,7 @@ impl<S: SystemSocket> Registered<S> {
     /// Waits until `op` returns anything other than `WouldBlock`. Several futures can wait for one direction.
     ///
     /// # Cancel safety
-    /// Cancel safe if a call of `op` that returns `WouldBlock` has no effect.
+    /// Cancel safe if `op` has no effect when it returns `WouldBlock`.
     pub(crate) async fn op<R>(&self, direction: Direction, mut op: impl FnMut(&S) -> io::Result<R>) -> io::Result<R> {
         let mut operations = Operations::new(self);
         poll_fn(move |cx| operations.poll(direction, cx, &mut op)).await
@@ -311,8 +311,8 @@ impl<S: SystemSocket> Registered<S> {
 
 /// Calls `op` until `op` returns anything other than `WouldBlock`. `poll_ready` registers the waker of the caller.
 ///
-/// The second value that `op` returns tells whether its transfer was short, so that the socket is not ready now: a read
-/// has drained the socket, or a write has filled its send buffer.
+/// The second value that `op` returns is true if a short transfer shows that the socket is not ready now: a read has
+/// drained the socket, or a write has filled its send buffer.
 fn poll_with<R>(
     source: &Source,
     backend: &Backend,
@@ -361,8 +361,8 @@ pub(crate) fn are_empty(bufs: &[IoSlice<'_>]) -> bool {
 const FEW: usize = 16;
 
 /// Returns the total size of the buffers of a vectored transfer. Returns 0 if there are more than [`FEW`] buffers. In
-/// this case, the system may use only some of the buffers, although the socket could transfer more bytes. With the size
-/// 0, `poll_transfer` never concludes from a short transfer that the socket is not ready.
+/// this case, the system may use only some of the buffers, although the socket could transfer more bytes. If the size
+/// is 0, `poll_transfer` does not mark the socket as not ready after a short transfer.
 pub(crate) fn size_of_all(sizes: impl ExactSizeIterator<Item = usize>) -> usize {
     if sizes.len() > FEW { 0 } else { sizes.sum() }
 }

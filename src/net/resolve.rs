@@ -22,8 +22,7 @@ mod sealed {
     pub trait Resolve {
         fn unresolved(&self) -> Unresolved;
 
-        /// If each value of this type is exactly one address, returns the address of this value. This function does
-        /// not allocate.
+        /// Returns the address, if this type always contains exactly one address. This function does not allocate.
         fn address(&self) -> Option<SocketAddr> {
             None
         }
@@ -190,8 +189,8 @@ fn refused(failure: Failure) -> io::Error {
     io::Error::new(kind, failure)
 }
 
-/// Returns the socket address in `addr`. If a value of this type may contain no address or several addresses, returns
-/// `None`.
+/// Returns the socket address in `addr`. Returns `None` if a value of this type may contain no address, or more than
+/// one.
 pub(crate) fn address(addr: &impl ToSocketAddrs) -> Option<SocketAddr> {
     addr.address()
 }

@@ -1,5 +1,5 @@
-//! The sockets of the operating system. All other files of `net` name the types of mio only through this file. If the
-//! crate gets a simulated network, each type of this file will be either a socket of the system or a simulated socket.
+//! The sockets of the operating system. All other files of `net` import the types of mio from this file. If the crate
+//! gets a simulated network, each type of this file will be either a socket of the system or a simulated socket.
 
 #[cfg(unix)]
 use std::io;

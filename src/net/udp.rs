@@ -99,10 +99,10 @@ impl UdpSocket {
     }
 
     /// Sets the address to which [`send`](Self::send) sends. If `addr` names several addresses, the socket uses the
-    /// first address that the system accepts. No packet is sent, so this address may be unreachable. After this call,
-    /// the socket accepts only packets from this address. A receive may still return packets that arrived before this
-    /// call, even if they came from another address. [`recv_from`](Self::recv_from) also returns the address of the
-    /// sender.
+    /// first address that the system accepts. This function sends no packet, so it can succeed even if the address is
+    /// unreachable. After this call, the socket accepts only packets from this address. A receive may still return
+    /// packets that arrived before this call, even if they came from another address. [`recv_from`](Self::recv_from)
+    /// also returns the address of the sender.
     ///
     /// # Errors
     /// Returns the error of the system or of the name lookup.
@@ -139,8 +139,8 @@ impl UdpSocket {
     /// Sends a packet to `target`. If `target` names several addresses, sends to the first address. Returns the number
     /// of bytes that were sent.
     ///
-    /// A target of the type [`SocketAddr`] needs no lookup. A target that is a text is parsed for each packet, and a
-    /// name is looked up for each packet.
+    /// A target of the type [`SocketAddr`] needs no lookup. If the target is a text, each call parses the text. If the
+    /// target is a name, each call looks up the name.
     ///
     /// # Errors
     /// Returns the error of the system or of the name lookup.
@@ -218,9 +218,9 @@ impl UdpSocket {
     /// Sends a packet without waiting: see [`send`](Self::send).
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if the packet cannot be sent now, or the error of the system. After this
-    /// error, the function may return it again although the packet can be sent. Await [`writable`](Self::writable)
-    /// before you call the function again.
+    /// Returns [`io::ErrorKind::WouldBlock`] if the packet cannot be sent now, or the error of the system. After
+    /// `WouldBlock`, a further call may return `WouldBlock` again, even if the packet can then be sent. Await
+    /// [`writable`](Self::writable) before you call the function again.
     pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
         self.io.try_op(Direction::Write, |io| io.send(buf))
     }
@@ -228,9 +228,9 @@ impl UdpSocket {
     /// Receives a packet without waiting: see [`recv`](Self::recv).
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system. After this error,
-    /// the function may return it again although a packet has arrived, because the runtime has not taken the event of
-    /// the system yet. Await [`readable`](Self::readable) before you call the function again.
+    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system. After `WouldBlock`,
+    /// a further call may return `WouldBlock` again, even if a packet has arrived. The runtime may not have received
+    /// the event of the system yet. Await [`readable`](Self::readable) before you call the function again.
     pub fn try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.io.try_op(Direction::Read, |io| io.recv(buf))
     }
@@ -238,9 +238,9 @@ impl UdpSocket {
     /// Sends a packet without waiting: see [`send_to`](Self::send_to).
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if the packet cannot be sent now, or the error of the system. After this
-    /// error, the function may return it again although the packet can be sent. Await [`writable`](Self::writable)
-    /// before you call the function again.
+    /// Returns [`io::ErrorKind::WouldBlock`] if the packet cannot be sent now, or the error of the system. After
+    /// `WouldBlock`, a further call may return `WouldBlock` again, even if the packet can then be sent. Await
+    /// [`writable`](Self::writable) before you call the function again.
     pub fn try_send_to(&self, buf: &[u8], target: SocketAddr) -> io::Result<usize> {
         self.io.try_op(Direction::Write, |io| io.send_to(buf, target))
     }
@@ -248,9 +248,9 @@ impl UdpSocket {
     /// Receives a packet without waiting: see [`recv_from`](Self::recv_from).
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system. After this error,
-    /// the function may return it again although a packet has arrived, because the runtime has not taken the event of
-    /// the system yet. Await [`readable`](Self::readable) before you call the function again.
+    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system. After `WouldBlock`,
+    /// a further call may return `WouldBlock` again, even if a packet has arrived. The runtime may not have received
+    /// the event of the system yet. Await [`readable`](Self::readable) before you call the function again.
     pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.io.try_op(Direction::Read, |io| io.recv_from(buf))
     }

@@ -5,8 +5,8 @@
 use std::fmt;
 use std::ops::Sub;
 
-/// From one list of the counters, generates the enum of counters, the snapshot, and the operations on each field. The
-/// first line of the documentation of a counter is also its help text in the Prometheus format.
+/// Generates the enum of counters, the snapshot, and the operations on each field from one list of counters. The first
+/// line of the documentation of a counter is also its help text in the Prometheus format.
 macro_rules! counters {
     ($(#[doc = $help:literal] $(#[doc = $more:literal])* $name:ident => $field:ident,)*) => {
         /// A counter. The field of `Counters` with the same name documents the meaning of the counter.
@@ -21,10 +21,10 @@ macro_rules! counters {
         /// Snapshot of the exact counts of a runtime: see [`Host::counters`](crate::Host::counters).
         ///
         /// Each count is exact and never decreases. The counts are read one after another while the runtime runs.
-        /// Therefore, two related counts may differ by the operations that are in progress. However, `exited` never
-        /// exceeds `spawned`. To get the counts between two snapshots, subtract the earlier snapshot from the later
-        /// snapshot. `Display` prints one line with the counts that are not zero. With the feature `serde`, a snapshot
-        /// implements `Serialize`.
+        /// Therefore, one count may include an operation in progress that a related count does not include. However,
+        /// `exited` never exceeds `spawned`. To get the counts between two snapshots, subtract the earlier snapshot
+        /// from the later snapshot. `Display` prints one line with the counts that are not zero. With the feature
+        /// `serde`, a snapshot implements `Serialize`.
         ///
         /// [`Host::metrics`](crate::Host::metrics) returns these counts together with all other figures.
         #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -84,8 +84,8 @@ counters! {
     Polls => polls,
     /// Steps of processes.
     ///
-    /// The worker counts each step when the step returns. One poll may contain several steps: if a command is answered
-    /// in the turn in which the process yielded the command, the process takes another step in this turn.
+    /// The worker counts each step when the step returns. One poll may contain several steps. If the answer to a
+    /// command arrives in the turn that yielded the command, the process takes another step in the same turn.
     Steps => steps,
     /// Polls that kept their worker for longer than the long-step threshold.
     ///
@@ -132,8 +132,8 @@ counters! {
     BudgetYields => budget_yields,
     /// Messages that a mailbox accepted.
     ///
-    /// The sender counts the message. The requests of calls are messages too, and so are the dead letters that a
-    /// [mailbox for dead letters](crate::Host::dead_letters) receives.
+    /// The sender counts the message. The request of a call is also a message. A dead letter that a [mailbox for dead
+    /// letters](crate::Host::dead_letters) receives is also a message.
     Messages => messages,
     /// Messages that were refused and returned to the sender.
     ///
@@ -141,12 +141,12 @@ counters! {
     Refused => refused,
     /// Messages that were accepted, but never read.
     ///
-    /// When the receiver exits, its unread messages are counted. A dead letter is counted once, even if its own
-    /// receiver does not read it.
+    /// When the receiver exits, its unread messages are counted. A dead letter is counted only once, even if the owner
+    /// of the mailbox for dead letters does not read it.
     DeadLetters => dead_letters,
     /// Messages that the policy of a full mailbox dropped.
     ///
-    /// The policy drops either a queued message, to make room for a newer message, or the newest message. The sender
+    /// The policy either drops the new message, or drops a queued message to make room for the new message. The sender
     /// counts the message. Each dropped message is also counted as a dead letter.
     DroppedByPolicy => dropped_by_policy,
     /// Commands that processes yielded.
@@ -178,8 +178,7 @@ counters! {
 }
 
 impl Counters {
-    /// Returns the fraction of the attempts to steal that stole a task, from 0 to 1. Returns 0 if there were no
-    /// attempts.
+    /// Returns the fraction of successful attempts to steal, from 0 to 1. Returns 0 if there were no attempts.
     pub fn steal_success(&self) -> f64 {
         if self.steals_tried == 0 { 0.0 } else { self.steals_won as f64 / self.steals_tried as f64 }
     }

@@ -56,8 +56,9 @@ pub(crate) struct AbnormalState {
 /// If no link, monitor, supervisor or join handle receives the exit, the runtime also passes the report to the function
 /// of [`Builder::on_crash`](crate::Builder::on_crash). By default, this function prints the report to stderr, as one
 /// block of lines. The runtime reports each such process once. Usually the runtime makes this report at the exit of the
-/// process. If the process has a [`JoinHandle`](crate::JoinHandle), the runtime makes this report when the handle is
-/// dropped, unless the handle has taken the exit. Such an unobserved failure reaches both the observer and the
+/// process. If the process has a [`JoinHandle`](crate::JoinHandle), the runtime makes no report before the handle is
+/// dropped. If the handle has returned the exit, the runtime makes no report at all. A failure is unobserved if no
+/// link, monitor, supervisor or join handle receives the exit. An unobserved failure reaches both the observer and the
 /// function. If both write to a log, the log contains the failure twice.
 ///
 /// The text of the report is the same for the observer, for `TracingObserver`, and for the function of `on_crash`. On
@@ -77,15 +78,14 @@ pub(crate) struct AbnormalState {
 ///
 /// To send the printed reports to another place or to silence them, use
 /// [`Builder::on_crash`](crate::Builder::on_crash). A [`Simulation`](crate::Simulation) prints no report. In a
-/// [`check`](crate::check()), the run of the present seed fails if no link, monitor, supervisor or join handle receives
-/// the exit of a failed process.
+/// [`check`](crate::check()), an unobserved failure makes the run of the current seed fail.
 ///
 /// The panic hook of the program runs for every panic, before the runtime knows whether a link, monitor, supervisor or
 /// join handle receives the exit. The hook of the standard library prints the thread, the location and the message.
 /// With `RUST_BACKTRACE=1`, this hook also prints the backtrace. The report repeats these data, because the report and
 /// the output of the hook may go to different places. With `RUST_LIB_BACKTRACE=1` instead, only the report contains the
-/// backtrace. If a program later installs a panic hook that does not call the former hook, the report contains no
-/// location and no backtrace.
+/// backtrace. The runtime adds its own panic hook. If the program later installs a hook that does not call this hook,
+/// the report contains no location and no backtrace.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CrashReport {
@@ -94,8 +94,8 @@ pub struct CrashReport {
     /// Registered name of the process at its exit. If the process had several names, this field is the name that the
     /// process registered first.
     pub name: Option<Cow<'static, str>>,
-    /// Name of the type of the process's code: the type of the [`Process`](crate::Process), or of the function or
-    /// closure of an async body.
+    /// Type name of the process's code: the [`Process`](crate::Process) type, or the type of an async body's function
+    /// or closure.
     pub type_name: &'static str,
     /// Parent: the process that spawned this process. `None` if code outside the processes of the runtime spawned this
     /// process.
@@ -111,7 +111,7 @@ pub struct CrashReport {
     /// [`Builder::inspect`](crate::Builder::inspect) was not called, or if the [number of
     /// records](crate::observe::InspectOptions::last_messages) is 0.
     pub last_messages: Vec<LastMessage>,
-    /// Whether more processes were linked than `links` contains.
+    /// Whether the process was linked with more processes than `links` contains.
     pub(crate) has_more_links: bool,
 }
 

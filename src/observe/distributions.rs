@@ -6,8 +6,8 @@ use std::ops::Sub;
 
 use crate::observe::histogram::{Buckets, Histogram};
 
-/// From one list of the distributions, generates the enum of durations, the snapshot, and the operations on each field.
-/// The first line of the documentation of a distribution is also its help text in the Prometheus format.
+/// Generates the enum of durations, the snapshot, and the operations on each field from one list of distributions. The
+/// first line of the documentation of a distribution is also its help text in the Prometheus format.
 macro_rules! distributions {
     ($(#[doc = $help:literal] $(#[doc = $more:literal])* $name:ident => $field:ident,)*) => {
         /// A sampled duration. The field of `Distributions` with the same name documents the meaning of the duration.
@@ -35,18 +35,18 @@ macro_rules! distributions {
             /// the order of the type names.
             ///
             /// The time includes the run of the handler. If the handler is blocking, the time also includes the wait
-            /// for a thread of the blocking pool. The runtime measures the commands that a process yields in a turn
-            /// whose [step time](Self::step_time) is measured. At most 64 commands of one process are measured at the
-            /// same time. A cancelled or detached command is not recorded. All named commands have the type
-            /// [`NamedCommand`](crate::NamedCommand). The list contains a command type as soon as one command of this
-            /// type was measured.
+            /// for a thread of the blocking pool. If the [step time](Self::step_time) of a turn is measured, the
+            /// runtime also measures the commands that the process yields in this turn. At most 64 commands of one
+            /// process are measured at the same time. A cancelled or detached command is not recorded. All named
+            /// commands have the type [`NamedCommand`](crate::NamedCommand). The list contains a command type as soon
+            /// as one command of this type was measured.
             pub command_time: Vec<CommandTime>,
             /// Sampling interval of all distributions except `mailbox_time`. If the value is n, the runtime measures
             /// one of n durations. Default: 64. With [`Builder::sample_every_step`](crate::Builder::sample_every_step),
             /// the interval is 1.
             pub sampled_one_in: u32,
             /// Sampling interval of [`mailbox_time`](Self::mailbox_time): if the value is n, the runtime measures about
-            /// one of n messages that can be measured. Default: 256. With
+            /// one in n of the measurable messages. Default: 256. With
             /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), the interval is 1.
             pub messages_sampled_one_in: u32,
         }
@@ -105,20 +105,20 @@ distributions! {
     /// In a mailbox with a [capacity](crate::MailboxCapacity), any message can be measured, but only one at a time. In
     /// any other mailbox, only a message that arrives while the mailbox is empty can be measured. A busy process takes
     /// all messages out of such a mailbox together, and then reads them in order. A later message waits in the mailbox
-    /// for a shorter time, but then waits until the process has read the earlier messages. So the time from the arrival
-    /// of any message until it is read is about as long as the measured time.
+    /// for a shorter time, but then waits until the process has read the earlier messages. So for any message, the time
+    /// between its arrival and its reading is about as long as the measured time.
     ///
-    /// Of the messages that can be measured, about one in [`messages_sampled_one_in`](Self::messages_sampled_one_in)
-    /// is measured. With `sample_every_step`, each message that can be measured is measured, unless its sender also
-    /// sends to another runtime.
+    /// The runtime measures about one in [`messages_sampled_one_in`](Self::messages_sampled_one_in) of the measurable
+    /// messages. With `sample_every_step`, the runtime measures each measurable message, unless the sender also sends
+    /// to another runtime.
     ///
-    /// An urgent message is not measured. A message that is dropped while it is in the mailbox is not recorded.
+    /// An urgent message is not measured. If a message is dropped while it is in the mailbox, its time is not recorded.
     MailboxTime => mailbox_time,
     /// Time from the send of a request until the caller takes the reply.
     ///
-    /// The runtime measures the calls that an async body makes in a turn whose step time is measured. A call is
-    /// recorded when it ends. A call also ends when the callee exits or drops the reply. If the caller stops the call
-    /// earlier, for example because of a time limit, the call is not recorded.
+    /// If the step time of a turn is measured, the runtime also measures the calls that an async body makes in this
+    /// turn. A call is recorded when it ends. A call also ends when the callee exits or drops the reply. If the caller
+    /// stops the call earlier, for example because of a time limit, the call is not recorded.
     CallTime => call_time,
 }
 

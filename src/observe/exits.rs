@@ -27,7 +27,7 @@ const MAX_BACKTRACES: usize = 8;
 
 /// Record of an abnormal exit: see [`Host::last_exits`](crate::Host::last_exits).
 ///
-/// `Display` prints the record as one line. If the message of a panic has several lines, the further lines follow,
+/// `Display` prints the record as one line. If a panic message has several lines, the other lines follow and are
 /// indented:
 ///
 /// ```text
@@ -41,21 +41,21 @@ pub struct ExitRecord {
     /// Registered name of the process at its exit. If the process had several names, this field is the name that the
     /// process registered first.
     pub name: Option<Cow<'static, str>>,
-    /// Name of the type of the process's code: the type of the [`Process`](crate::Process), or of the function or
-    /// closure of an async body.
+    /// Type name of the process's code: the [`Process`](crate::Process) type, or the type of an async body's function
+    /// or closure.
     pub type_name: &'static str,
     /// Parent: the process that spawned this process. `None` if code outside the processes of the runtime spawned this
     /// process.
     pub parent: Option<Pid>,
     /// The exit. An error in this exit is replaced by its text, so that the record does not keep the error alive.
-    /// Therefore [`Exit::error`] does not find the type of the error.
+    /// Therefore [`Exit::error`] cannot find the original error.
     pub exit: Exit,
     /// Number of accepted messages that the process never read. These messages became dead letters.
     pub mailbox_len: usize,
     /// Time of the exit on the clock of the runtime.
     pub at: Instant,
-    /// The last messages and other events that the process accepted, oldest first. The list is empty without
-    /// [`Builder::inspect`](crate::Builder::inspect), and if the [number of
+    /// The last messages and other events that the process accepted, oldest first. The list is empty if
+    /// [`Builder::inspect`](crate::Builder::inspect) was not called, or if the [number of
     /// records](crate::observe::InspectOptions::last_messages) is 0. `Display` does not print this list.
     pub last_messages: Vec<LastMessage>,
 }
@@ -70,8 +70,7 @@ impl ExitRecord {
 
     /// Returns the backtrace of the panic, if the runtime has [captured](Exit::panic_backtrace) a backtrace. By
     /// default, the runtime captures no backtrace. The runtime keeps the backtraces of at most 8 records. If a ninth
-    /// record with a backtrace is added, the runtime drops the oldest backtrace, and keeps the rest of the oldest
-    /// record.
+    /// record with a backtrace is added, the runtime drops the oldest backtrace. The rest of that record remains.
     pub fn backtrace(&self) -> Option<&Backtrace> {
         self.exit.panic_backtrace()
     }
@@ -96,8 +95,7 @@ impl fmt::Display for ExitRecord {
 /// The last abnormal exits, oldest first.
 #[derive(Debug)]
 pub(crate) struct ExitHistory {
-    /// No protocol depends on this lock: only the code that adds a record and the code that reads the records take the
-    /// lock.
+    /// No protocol depends on this lock: the code takes it only to add a record or to read the records.
     records: TallyLock<Records>,
     capacity: usize,
 }
@@ -141,7 +139,8 @@ impl ExitHistory {
 }
 
 impl Records {
-    /// Adds a record. Returns the data that the record displaces. The caller drops this data without the lock.
+    /// Adds a record. Returns the data that the record displaces. The caller drops this data after it has released the
+    /// lock.
     fn add(&mut self, record: ExitRecord, capacity: usize) -> (Option<ExitRecord>, Option<Exit>) {
         let oldest = if self.list.len() >= capacity { self.list.pop_front() } else { None };
         self.dropped += u64::from(oldest.is_some());

@@ -85,9 +85,8 @@ pub enum Finding {
     /// Processes that wait for each other: see [`Host::wait_for_graph`](crate::Host::wait_for_graph). The runtime has
     /// read the processes of the deadlock twice, and has found the same waits both times.
     Deadlock(Deadlock),
-    /// A worker has run one step for longer than
-    /// [`Builder::long_step_threshold`](crate::Builder::long_step_threshold), or the step has called
-    /// [`block_in_place`](crate::block_in_place) and has not returned.
+    /// A worker has run one step for longer than [`Builder::long_step_threshold`](crate::Builder::long_step_threshold),
+    /// or the step has called [`block_in_place`](crate::block_in_place). The step has not returned yet.
     ///
     /// The monitor thread detects a long step when the step has run for one to two times the threshold. The explanation
     /// does not contain a long step that returns before the monitor thread detects the step. If the threshold is
@@ -110,11 +109,12 @@ pub enum Finding {
         /// than requested run the other processes.
         is_replaced: bool,
         /// Whether the step has checked for the request to yield. The runtime asks a step to yield before it reports
-        /// the step as long. `Some(true)`: after the request, the step has called
+        /// the step as a long step. `Some(true)`: after the request, the step has called
         /// [`should_yield`](crate::should_yield), or has polled a future that uses the budget of the turn, but the step
         /// has not ended. `Some(false)`: the step has done neither so far. `Display` then prints that the step does not
-        /// check `should_yield`, but the step may still check later. `None` if the step called `block_in_place`, and
-        /// for a future without a pid. See [`ProcessInfo::checks_yield`] for the earlier steps of the process.
+        /// check `should_yield`, but the step may still check later. `None` if the step called `block_in_place`, or if
+        /// the step belongs to a future without a pid. See [`ProcessInfo::checks_yield`] for the earlier steps of the
+        /// process.
         checks_yield: Option<bool>,
         /// Whether the step has called [`Runtime::block_on`](crate::Runtime::block_on), and this call has not returned.
         waits_in_block_on: bool,
@@ -134,13 +134,15 @@ pub enum Finding {
     UnansweredCommands {
         /// Type and number of the commands.
         commands: CommandCount,
-        /// The oldest known command was performed at about this time, or earlier. This time is the earliest of two
-        /// times: the time of the first [yield of a measured command](CommandCount::measured_since), and the earliest
-        /// [start of a wait](ProcessInfo::waiting_since) of the processes that wait and have performed such a command.
-        /// The oldest command may be older than this time. The start of a wait may be too early, so this time may also
-        /// be too early. `None` if no command was measured, and no process of such a command waits.
+        /// The oldest known command was performed at about this time, or earlier. The runtime reads two times, and
+        /// takes the earlier one. The first time is the earliest [yield of a measured
+        /// command](CommandCount::measured_since). The second time is the earliest [start of a
+        /// wait](ProcessInfo::waiting_since) of a process that has performed such a command and waits. The oldest
+        /// command may be older than this time. The start of a wait may be too early, so this time may also be too
+        /// early. `None` if both times are unknown.
         since: Option<Instant>,
-        /// Time from `since` to the explanation: an approximate lower bound of the age of the oldest known command.
+        /// Time from `since` to the explanation. The age of the oldest known command is approximately this time, or
+        /// longer.
         lasts: Option<Duration>,
     },
     /// A mailbox with a capacity is full. At most 16 mailboxes are listed, the longest mailboxes first.
@@ -160,8 +162,8 @@ pub enum Finding {
     /// A request of a console is also such a call. The first explanation of a runtime has no such finding. At most
     /// 1,024 mailboxes are compared.
     ///
-    /// If the process may have taken out the oldest message, the mailbox is not listed. For example, the runtime cannot
-    /// exclude this case after a receiver has put back messages that it had taken out and not read.
+    /// If the process may have taken out the oldest message, the mailbox is not listed. For example, a receiver may
+    /// have put back messages that it had taken out and not read. The runtime cannot exclude this case then.
     GrowingMailbox {
         /// Process that owns the mailbox.
         process: ProcessInfo,
@@ -196,8 +198,8 @@ pub enum Finding {
         /// List of at most 20 cancelled processes that wait.
         processes: Vec<ProcessDetails>,
     },
-    /// All processes wait, and nothing inside the runtime can make one of them run: no process is runnable, no timer is
-    /// set, no command lacks an answer, no job of the blocking pool and no future without a pid is pending, and no
+    /// All processes wait, and nothing inside the runtime can make a process run: no process is runnable, no timer is
+    /// set, each command has its answer, the blocking pool has no job, no future without a pid is pending, and no
     /// socket is open.
     ///
     /// Only an event from outside the runtime can make a process run: a thread that sends a message, or a thread that

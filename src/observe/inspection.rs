@@ -34,9 +34,9 @@ use crate::process::state::priority::Priority;
 /// <0.0.1> "cache" app::Cache: Blocked, mailbox 3 (peak 10), yields 2, waits 1, links 1
 /// ```
 ///
-/// The line always contains `mailbox_len` and `mailbox_peak`. The line contains each other count only if that count is
-/// not zero. If the process [checks for requests to yield](Self::checks_yield), the line contains `checks
-/// should_yield`. The line contains neither a time, nor the steps, nor the last worker.
+/// The line always contains `mailbox_len` and `mailbox_peak`. The line contains another count only if this count is not
+/// zero. If the process [checks for requests to yield](Self::checks_yield), the line contains `checks should_yield`.
+/// The line contains neither a time, nor the steps, nor the last worker.
 ///
 /// With the feature `serde`, a row implements `Serialize`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,10 +47,10 @@ pub struct ProcessInfo {
     /// Registered name of the process. If the process has several names, this field is the name that the process
     /// registered first.
     pub name: Option<Cow<'static, str>>,
-    /// Name of the type of the process's code: the type of the [`Process`](crate::Process), or of the function or
-    /// closure of an async body. An upgrade of the process does not change this name.
+    /// Type name of the process's code: the [`Process`](crate::Process) type, or the type of an async body's function
+    /// or closure. An upgrade of the process does not change this name.
     pub type_name: &'static str,
-    /// Parent: the process that spawned this process. `None` if no step of a process of this runtime spawned this
+    /// Parent: the process that spawned this process. `None` if code outside the processes of this runtime spawned this
     /// process. The parent may have exited.
     pub parent: Option<Pid>,
     /// State of the process. `None` if the process is new, that is, if it has not been queued yet.
@@ -99,8 +99,8 @@ pub struct ProcessInfo {
     /// Number of monitors that the process has set on other processes. The number includes each monitor until the
     /// process reads the `Down` event or removes the monitor.
     pub monitors: usize,
-    /// Number of monitors that other processes have set on this process. A monitor that was set by the spawn of this
-    /// process is not counted.
+    /// Number of monitors that other processes have set on this process. If the parent set a monitor at the spawn of
+    /// this process, this monitor is not counted.
     pub monitored_by: usize,
     /// Number of steps that have ended so far. For an async body, each poll is a step. After an
     /// [upgrade](crate::Context::upgrade), the number includes the steps of the earlier body and of the new body.
@@ -110,21 +110,21 @@ pub struct ProcessInfo {
     /// [`Runtime::run`](crate::Runtime::run) also has a number. `None` if the process has run no step, or if the thread
     /// of the last step had no number. In a [`Simulation`](crate::Simulation), the number is 0.
     pub last_worker: Option<usize>,
-    /// Whether the process checks for requests to yield: in at least one of its last 64 ended steps, the process has
-    /// called [`should_yield`](crate::should_yield), or has polled a future of [`cooperative`](crate::cooperative()).
-    /// The field does not say that the process yields. For a step in progress, see the field `checks_yield` of
-    /// [`Finding::BlockedWorker`](crate::observe::Finding::BlockedWorker), which also counts all other futures that use
-    /// the [budget](crate::should_yield) of a turn.
+    /// Whether the process checks for requests to yield. The value is true if the process has called
+    /// [`should_yield`](crate::should_yield), or has polled a future of [`cooperative`](crate::cooperative()), in at
+    /// least one of its last 64 ended steps. The field does not say that the process yields. For a step in progress,
+    /// see the field `checks_yield` of [`Finding::BlockedWorker`](crate::observe::Finding::BlockedWorker), which also
+    /// counts all other futures that use the [budget](crate::should_yield) of a turn.
     ///
     /// The runtime asks a process in a [long step](crate::Builder::long_step_threshold) to let other processes run. If
-    /// this field is false, the code of the process probably does not notice the request. A process that runs only
-    /// short steps need not check. The other futures that use the budget also react to a request, but this field does
-    /// not count these futures.
+    /// this field is false, the code of the process probably does not notice the request. If a process runs only short
+    /// steps, it does not need to check. The other futures that use the budget also react to a request, but this field
+    /// does not count these futures.
     pub checks_yield: bool,
-    /// Whether the exit of the process was requested, for example by [`Host::cancel`](crate::Host::cancel), and the
+    /// True if the exit of the process was requested, for example by [`Host::cancel`](crate::Host::cancel), and the
     /// process has not exited yet.
     pub is_cancelled: bool,
-    /// Whether the process was killed, and has not exited yet.
+    /// True if the process was killed and has not exited yet.
     pub is_killed: bool,
 }
 
@@ -176,9 +176,9 @@ pub struct ProcessDetails {
     pub groups: Vec<Cow<'static, str>>,
     /// Linked processes, in ascending order.
     pub links: Vec<Pid>,
-    /// Processes that this process monitors, in ascending order. A process that is monitored several times is listed
-    /// several times. The list does not contain a child if the spawn of the child has set the monitor. The list also
-    /// does not contain a process whose `Down` event was already delivered.
+    /// Processes that this process monitors, in ascending order. If this process monitors another process several
+    /// times, the list contains the other process several times. The list does not contain a child if the spawn of the
+    /// child has set the monitor. The list also does not contain a process whose `Down` event was already delivered.
     pub monitors: Vec<Pid>,
     /// Processes that monitor this process, in ascending order. The list does not contain a monitor that was set by the
     /// spawn of this process.
@@ -196,7 +196,7 @@ pub struct ProcessDetails {
     pub timers: Vec<Instant>,
     /// Deadline of the process, which the process may have [inherited](crate::InheritedContext::deadline).
     pub deadline: Option<Instant>,
-    /// Names of the types of the values that the process has [inherited](crate::InheritedContext::value).
+    /// Type names of the values that the process has [inherited](crate::InheritedContext::value).
     pub inherited_values: Vec<&'static str>,
     /// Events that the process waits for. The list contains only events that the runtime knows. For example, the list
     /// does not contain a future of another crate. Each event of the list makes the process ready, except the answer to
@@ -205,10 +205,11 @@ pub struct ProcessDetails {
     /// [`Runtime::block_on`](crate::Runtime::block_on) for a future. If this future waits for other processes, the list
     /// contains these waits. If the process is `Suspended`, some of its waits may have ended.
     ///
-    /// A call whose answer has arrived stays in the list until the process polls or drops the future of the call.
+    /// If the answer to a call has arrived, the call stays in the list until the process polls or drops the future of
+    /// the call.
     ///
-    /// A process that has polled a join handle waits for the exit until the handle resolves or is dropped, or until
-    /// another process polls the handle.
+    /// After the process has polled a join handle, the list contains the exit until the handle resolves or is dropped,
+    /// or until another process polls the handle.
     pub waits_for: Vec<WaitsFor>,
     /// Time at which the process became ready. Only one wake-up in 64 is measured. With
     /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), each wake-up is measured. `None` if the last
@@ -222,15 +223,15 @@ pub struct ProcessDetails {
     /// which work counts. The runtime measures this time only if the running time of the process is limited. Otherwise
     /// this field is `None`.
     pub run_time: Option<Duration>,
-    /// The last messages and other events that the process accepted, oldest first. The list is empty without
-    /// [`Builder::inspect`](crate::Builder::inspect), and if the [number of
+    /// The last messages and other events that the process accepted, oldest first. The list is empty if
+    /// [`Builder::inspect`](crate::Builder::inspect) was not called, or if the [number of
     /// records](crate::observe::InspectOptions::last_messages) is 0. The list also contains messages that the process
     /// has not read yet.
     pub last_messages: Vec<LastMessage>,
-    /// Number of messages and other events that the process accepted, by kind, largest number first. Like
-    /// `last_messages`, the list is empty without `Builder::inspect`, and if the number of records is 0. The list has
-    /// at most 16 entries: if a process accepts events of more kinds, the last kinds share the entry
-    /// [`MessageKind::Other`]. The fields `last_messages` and `message_counts` belong to one moment.
+    /// Number of messages and other events that the process accepted, by kind, largest number first. The list is empty
+    /// under the same conditions as `last_messages`. The list has at most 16 entries: if a process accepts events of
+    /// more kinds, the last kinds share the entry [`MessageKind::Other`]. The fields `last_messages` and
+    /// `message_counts` belong to one moment.
     ///
     /// [`MessageKind::Other`]: crate::observe::MessageKind::Other
     pub message_counts: Vec<MessageCount>,
@@ -241,10 +242,10 @@ pub struct ProcessDetails {
     /// After a burst of commands, the table frees its memory, except 8 bytes for each of the first 524,280 commands
     /// that were outstanding at the same time. The process keeps this remaining memory until its end.
     ///
-    /// Memory that the code, the messages and the commands of the process have allocated is not included. The memory of
-    /// the links, names, groups, timers and signals is not included either. The messages of senders that wait for free
-    /// space, and the messages that the receiver has stashed or has taken out in advance, are not included. A future of
-    /// more than 1 KiB is allocated separately, and is not included.
+    /// The number does not include memory that the code, the messages and the commands of the process have allocated.
+    /// The memory of the links, names, groups, timers and signals is not included either. The number also does not
+    /// include the messages of senders that wait for free space, and the messages that the receiver has stashed or has
+    /// taken out in advance. A future of more than 1 KiB is allocated separately, and is not included.
     pub memory: usize,
 }
 
@@ -257,10 +258,10 @@ pub struct RunningStep {
     /// Time at which the monitor has first seen this step, if the step is a
     /// [long step](crate::Builder::long_step_threshold). The step began at most one threshold earlier.
     pub blocked_since: Option<Instant>,
-    /// Whether the runtime has asked the process to let other processes run, and the process has not reacted. The
-    /// runtime asks a process after half of the [threshold](crate::Builder::long_step_threshold) of a long step. A
-    /// process reacts when it calls [`should_yield`](crate::should_yield). If a step runs for a long time and this
-    /// field stays true, the step does not call `should_yield`.
+    /// True if the runtime has asked the process to let other processes run, and the process has not reacted. The
+    /// runtime asks when the step has run for at least half of the [threshold](crate::Builder::long_step_threshold) of
+    /// a long step. A process reacts when it calls [`should_yield`](crate::should_yield). If a step runs for a long
+    /// time and this field stays true, the step does not call `should_yield`.
     pub is_asked_to_yield: bool,
 }
 
@@ -278,28 +279,28 @@ pub struct CommandCount {
     /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), each yield is measured. `None` if no yield is
     /// measured.
     pub measured_since: Option<Instant>,
-    /// Source line of one of these commands, not necessarily of the oldest command: the line of the call of
-    /// [`SelfHandle::perform`](crate::SelfHandle::perform), [`StepOutput::perform`](crate::StepOutput::perform), or of
-    /// a similar method. `None` if no line is known.
+    /// Source line that performed one of these commands, not necessarily the oldest command. The line calls
+    /// [`SelfHandle::perform`](crate::SelfHandle::perform), [`StepOutput::perform`](crate::StepOutput::perform), or a
+    /// similar method. `None` if no line is known.
     pub line: Option<&'static Location<'static>>,
     /// Name of the type of the registered handler. For a closure, the name contains the function that defines the
-    /// closure. If a [layer](crate::layer) wraps a handler that a function of the module [`handler`](crate::handler)
-    /// returned, the name contains the types of the layer and of the command, but not the function or closure of the
-    /// inner handler. If several hosts have a handler of the command type, the field names the handler of any one of
-    /// these hosts. `None` for a [`NamedCommand`](crate::NamedCommand), because its name, and not its type, selects the
-    /// handler.
+    /// closure. A [layer](crate::layer) may wrap a handler that a function of the module [`handler`](crate::handler)
+    /// returned. The name then contains the types of the layer and of the command, but not the function or closure of
+    /// the inner handler. If several hosts have a handler of the command type, the field names the handler of any one
+    /// of these hosts. `None` for a [`NamedCommand`](crate::NamedCommand), because its name, and not its type, selects
+    /// the handler.
     pub handler: Option<&'static str>,
 }
 
 /// Event that a process waits for.
 ///
 /// The field `line` is the source line that created the awaited future, for example the line of `ctx.receive()`. The
-/// field is `None` if the line is not known: always for a [`JoinHandle`](crate::JoinHandle) and for a future of another
-/// crate. The line takes 8 bytes in each future. The line of a message takes 8 bytes in the control block of the
-/// process. The source line of a socket operation is not known.
+/// field is `None` if the line is not known. The line of a [`JoinHandle`](crate::JoinHandle) and of a future of another
+/// crate is never known. The line takes 8 bytes in each future. The line of a message takes 8 bytes in the control
+/// block of the process. The source line of a socket operation is not known.
 ///
-/// Two kinds of waits have no event in this list: the wait of a process for its own cancellation, and the wait for the
-/// end of a call, for example [`Reply::closed`](crate::Reply::closed).
+/// This enum has no variant for two kinds of waits: the wait of a process for its own cancellation, and the wait for
+/// the end of a call, for example [`Reply::closed`](crate::Reply::closed).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitsFor {
@@ -316,7 +317,7 @@ pub enum WaitsFor {
         /// Process that must answer: the process that received the request, or the last process to which
         /// [`Reply::forward`](crate::Reply::forward) has passed the [`Reply`](crate::Reply). If a process has sent the
         /// `Reply` in a plain message, the runtime does not know the receiver of this message. The runtime also does
-        /// not know that a process has moved the `Reply` to a thread, to a closure of
+        /// not notice if a process moves the `Reply` to a thread, to a closure of
         /// [`spawn_blocking`](crate::Host::spawn_blocking) or to a command handler. In all these cases, this field
         /// still contains the process that sent or moved the `Reply`. `None` if the process that must answer is not
         /// known, for example if this process belongs to another node or to another runtime.
@@ -327,9 +328,10 @@ pub enum WaitsFor {
         /// Source line that made the call.
         line: Option<&'static Location<'static>>,
     },
-    /// The ends of sleeps of an async body. Each sleep whose timer wakes the process directly has its own entry. All
+    /// The ends of sleeps of an async body. A sleep has its own entry if its timer wakes the process directly. All
     /// other sleeps that were created with the [`SelfHandle`](crate::SelfHandle) of the process have one common entry.
-    /// For example, `FuturesUnordered` polls its futures with other wakers than the waker of the process.
+    /// For example, the timer of a sleep inside `FuturesUnordered` does not wake the process directly, because
+    /// `FuturesUnordered` polls its futures with its own wakers.
     ///
     /// If the process directly polls a sleep of [`Host::sleep`](crate::Host::sleep), this sleep has its own entry, but
     /// is not counted as a wait of the process. Therefore the number in the common entry may be too low, and the common
@@ -341,8 +343,8 @@ pub enum WaitsFor {
         /// reuse the timer of a dropped sleep for its next sleep, if the next sleep ends later. Then `until` and `line`
         /// may belong to the dropped sleep, and the present sleep ends later. `None` in the common entry.
         until: Option<Instant>,
-        /// Source line that created the sleep, or that created the dropped sleep whose timer this sleep reuses. `None`
-        /// in the common entry.
+        /// Source line that created the sleep. If the sleep reuses the timer of a dropped sleep, the line may belong to
+        /// the dropped sleep. `None` in the common entry.
         line: Option<&'static Location<'static>>,
     },
     /// Free space in the mailbox of another process: see [`Address::send_wait`](crate::Address::send_wait).

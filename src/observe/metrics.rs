@@ -1,7 +1,7 @@
 //! The metrics of a runtime: exact counters and sampled durations.
 //!
 //! The counters are exact and cannot be turned off. Each worker has its own counters. A few other threads own a block
-//! of counters. All other threads share some blocks. Therefore two threads rarely write to the same cache line.
+//! of counters. The remaining threads share some blocks. Therefore two threads rarely write to the same cache line.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -29,11 +29,10 @@ pub(crate) use crate::observe::metrics::sampling::{
 /// The counters of one runtime.
 ///
 /// Each worker has a *slot* with counters. The thread that acts as the worker enters the slot, and increments these
-/// counters with a plain load and a plain store. The counts are exact under two
-/// conditions. First, only one thread at a time is in a slot. Second, a thread enters a slot only after it has
-/// synchronized with the previous thread in the slot. The scheduler ensures both conditions when a slot passes to
-/// another thread. A thread that is in no slot may own a [separate block](CounterBlock), and then increments the
-/// counters of that block in the same way.
+/// counters with a plain load and a plain store. The counts are exact under two conditions. First, only one thread at a
+/// time is in a slot. Second, a thread enters a slot only after it has synchronized with the previous thread in the
+/// slot. The scheduler ensures both conditions when a slot passes to another thread. If a thread is in no slot, it may
+/// own a [separate block](CounterBlock). It then increments the counters of this block in the same way.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     slots: SlotCounts,
@@ -79,9 +78,9 @@ const OWNED_BLOCKS: usize = 8;
 /// Number of blocks that all other threads share.
 const SHARED_BLOCKS: usize = 4;
 
-/// The exclusive right of a thread to write the blocks with this index. A thread with this right needs only a load and
-/// a store to increment a counter. An atomic read-modify-write would take a quarter of the time that an answer to a
-/// command takes (bench `command-thread`).
+/// Ownership of the blocks with this index: only the thread that owns this value writes to these blocks. This thread
+/// needs only a load and a store to increment a counter. An atomic read-modify-write would take a quarter of the time
+/// that an answer to a command takes (bench `command-thread`).
 struct CounterBlock(usize);
 
 /// Bit set of the `CounterBlock`s that threads own.
@@ -90,8 +89,8 @@ static TAKEN: AtomicUsize = AtomicUsize::new(0);
 impl CounterBlock {
     fn take() -> Option<Self> {
         let next = |taken: usize| (taken.trailing_ones() < OWNED_BLOCKS as u32).then_some(taken | (taken + 1));
-        // Acquire pairs with the release in `drop`. Therefore this thread sees the counts of the last owner, and loses
-        // no count with a plain load and a plain store.
+        // Acquire pairs with the release in `drop`. Therefore this thread sees the counts of the last owner, so its
+        // plain loads and plain stores lose no count.
         let taken = TAKEN.fetch_update(Ordering::Acquire, Relaxed, next).ok()?;
         Some(Self(taken.trailing_ones() as usize))
     }
@@ -109,7 +108,7 @@ impl Drop for CounterBlock {
 #[derive(Debug, Clone, Copy)]
 struct Outside {
     block: usize,
-    /// Whether no other thread writes to the block.
+    /// True if only this thread writes to the block.
     own: bool,
 }
 
@@ -165,8 +164,8 @@ struct Here {
     entered: Cell<CurrentSlot>,
     /// Number of calls of [`Metrics::tick`].
     ticks: Cell<u32>,
-    /// Number of counted messages up to and including the next message that may be measured. The value is 0 if this
-    /// thread has counted no message.
+    /// Number of messages to count until the next message that may be measured. The number includes this next message.
+    /// The value is 0 if this thread has counted no message.
     messages_left: Cell<u32>,
     /// Index of the present distance. A *distance* is the number of counted messages from one measured message to the
     /// next.
@@ -199,8 +198,8 @@ thread_local! {
 
 /// Returns the number that a thread gives to its first call of [`Metrics::tick`]. Different threads begin with
 /// different numbers, and these numbers are evenly distributed. Suppose that all threads began with the same number,
-/// and that the call with this number were measured. Then a process that is woken only by new threads would be measured
-/// at each wake-up.
+/// and that the call with this number were measured. If only new threads wake a process, each of its wake-ups would
+/// then be measured.
 fn first_tick() -> u32 {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     (THREADS.fetch_add(1, Relaxed) as u32).wrapping_mul(0x85eb_ca6b)
@@ -290,7 +289,8 @@ impl Metrics {
         HERE.try_with(here).ok().flatten()
     }
 
-    /// Returns the number of the slot of this runtime that this thread is in.
+    /// Returns the number of this thread's slot in this runtime. Returns `None` if the thread is in no slot of this
+    /// runtime.
     #[inline]
     pub(crate) fn worker(&self) -> Option<usize> {
         self.in_slot(|slot, _| slot)
@@ -304,7 +304,7 @@ impl Metrics {
         }
     }
 
-    /// Adds `n` like [`add`](Self::add), on a thread in no slot.
+    /// Does the same as [`add`](Self::add), for a thread that is in no slot of this runtime.
     #[inline(never)]
     fn add_outside(&self, counter: Counter, n: u64) {
         let (block, own) = self.block_outside();
@@ -358,8 +358,8 @@ impl Metrics {
         self.add_release(|counts| &counts.ended_exits);
     }
 
-    /// Returns whether there was a moment during this call at which no exit was in progress. An exit is in progress
-    /// between [`add_exited`](Self::add_exited) and [`end_exit`](Self::end_exit).
+    /// Returns true only if there was a moment during this call at which no exit was in progress. An exit is in
+    /// progress between [`add_exited`](Self::add_exited) and [`end_exit`](Self::end_exit).
     ///
     /// The number of begun exits and the number of ended exits only grow, and there are never more ended exits than
     /// begun exits. The function first reads the number of ended exits. If the two numbers are equal, they were equal
@@ -490,8 +490,8 @@ impl Metrics {
         }
     }
 
-    /// Returns the block of this thread, and whether no other thread writes to this block. The thread is in no slot of
-    /// this runtime.
+    /// Returns the block of this thread. The second value is true if only this thread writes to the block. The thread
+    /// is in no slot of this runtime.
     fn block_outside(&self) -> (&Block, bool) {
         let outside = Outside::here();
         (&self.outside[outside.block], outside.own)
@@ -528,7 +528,7 @@ impl OwnCounters {
     }
 }
 
-/// Adds `n` to a cell. `own` tells whether no other thread writes to the cell.
+/// Adds `n` to a cell. `own` is true if only this thread writes to the cell.
 #[inline]
 fn add_to(cell: &AtomicU64, n: u64, own: bool, order: Ordering) {
     if own {
@@ -711,8 +711,7 @@ mod tests {
     #[test]
     fn one_duration_in_64_is_measured_unless_the_metrics_are_exact() {
         let metrics = Metrics::new(0);
-        // For each period, the numbers of the measured calls are almost uniformly distributed over the remainders
-        // modulo `period`.
+        // For each period, the test counts the measured calls by `call % period`. All these counts are almost equal.
         for period in [2_usize, 3, 8, 64] {
             let mut measured = vec![0; period];
             (0..64_000).filter(|_| metrics.tick()).for_each(|call: usize| measured[call % period] += 1);

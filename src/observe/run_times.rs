@@ -31,7 +31,7 @@ pub(crate) struct MeasuredTurn {
 }
 
 /// The tables of the open windows of a runtime. While a window is open, a thread takes the lock for each measured turn.
-/// The calls that open, read, measure or close a window also take the lock.
+/// A thread also takes the lock when it opens, empties or closes a table, or reads the size of the tables.
 #[derive(Debug, Default)]
 pub(crate) struct RunTimeTables {
     open_count: AtomicUsize,
@@ -153,8 +153,8 @@ impl RunTimeSampler {
 
 impl fmt::Debug for RunTimeSampler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The tables are not printed, because the writer of the output is user code, which must not run under the lock
-        // of the tables.
+        // The tables are not printed. The writer of the output is user code, and must not run under the lock of the
+        // tables.
         f.debug_struct("RunTimeSampler").field("begun", &self.window.begun).finish_non_exhaustive()
     }
 }
@@ -207,8 +207,8 @@ impl RunTimeTable {
         self.all.add(ns);
     }
 
-    /// Removes the half of the processes with the shortest times. One removal takes linear time and frees half of the
-    /// table, so the amortized cost of a turn is small.
+    /// Removes half of the processes, namely those with the shortest times. One removal takes linear time and frees
+    /// half of the table, so the amortized cost of a turn is small.
     #[cold]
     fn remove_shortest(&mut self) {
         let mut times: Vec<(u64, u64)> = self.processes.iter().map(|(process, row)| (row.sum.ns, *process)).collect();
@@ -272,9 +272,9 @@ pub struct RunTimes {
     /// Estimated number of turns of all processes. A turn begins when a worker takes the process from a queue. A turn
     /// ends when the process waits, yields or exits.
     pub turns: u64,
-    /// Estimated run time of all processes. This time may be longer than the window, for three reasons: several threads
-    /// run at the same time, the value is an estimate, and a turn counts with its full length in the window in which
-    /// the turn ends.
+    /// Estimated run time of all processes. This time may be longer than the window, for three reasons. Several threads
+    /// run at the same time. The value is an estimate. The whole duration of a turn is added to the window in which the
+    /// turn ends.
     pub run_time: Duration,
     /// The processes with the longest run times, longest first.
     pub processes: Vec<ProcessRunTime>,
@@ -301,9 +301,9 @@ pub struct ProcessRunTime {
     pub turns: u64,
     /// Estimated run time: the time of the measured turns, multiplied by [`RunTimes::sampled_one_in`].
     pub run_time: Duration,
-    /// Number of turns that were measured. With `n` measured turns of similar length, the standard error of the two
-    /// estimates is about `1 / √n` of their values. The error is larger if the window is short and many processes run
-    /// in a fixed order.
+    /// Number of turns that were measured. With `n` measured turns of similar length, the standard error of `turns` and
+    /// of `run_time` is about `1 / √n` of their values. The error is larger if the window is short and many processes
+    /// run in a fixed order.
     pub measured_turns: u64,
     /// Number of the worker that ran the last measured turn. A thread inside
     /// [`Runtime::block_on`](crate::Runtime::block_on) or [`Runtime::run`](crate::Runtime::run) also has a number. In

@@ -75,7 +75,7 @@ pub struct RuntimeMetrics {
 pub struct WorkerMetrics {
     /// Number of the worker. In calls to an [`Observer`](crate::Observer), the worker has the same number.
     pub worker: usize,
-    /// State of the worker. A guest that has returned to its executor while its queues contain tasks has the state
+    /// State of the worker. If a guest has returned to its executor and its queues still contain tasks, its state is
     /// `Searching`.
     pub state: WorkerState,
     /// Number of tasks in the local queue of the worker, including the task in the worker's `next` slot.
@@ -179,8 +179,8 @@ pub struct MemoryMetrics {
     /// The global queue.
     pub global_queue: usize,
     /// The counters, the distributions, and the open tables of [run times](crate::Host::sample_run_times). When a
-    /// runtime ends, the program keeps the memory of its counters for the next runtime. The figure does not include
-    /// such memory.
+    /// runtime ends, the memory of its counters stays allocated for the next runtime of the program. The figure does
+    /// not include such memory.
     pub metrics: usize,
     /// The rings of events and the table of labels. All traces, the flight recorder and the consoles of a runtime share
     /// these rings and this table. A ring is allocated at the first recorded event of its thread, and stays allocated
@@ -235,16 +235,15 @@ pub(crate) struct CurrentStep {
     /// Number of polls of this worker. If two readings have the same number, the worker is still in the same step.
     #[cfg_attr(not(feature = "console"), expect(dead_code, reason = "only the console shows this number"))]
     pub(crate) polls: u64,
-    /// Whether the step is a poll of the guest thread's own future, and not a step of a process.
+    /// True if the step polls the guest thread's own future and does not run a process.
     pub(crate) is_own_future: bool,
-    /// Time at which the monitor or the step itself first reported that the step blocks. `None` without such a report,
-    /// and for the guest thread's own future.
+    /// Time at which the monitor or the step itself first reported that the step blocks. `None` if there was no such
+    /// report, and always for the guest thread's own future.
     pub(crate) blocked_since: Option<Instant>,
-    /// Whether the runtime has asked the process to let other processes run, and the process has not reacted to the
-    /// request.
+    /// True if the runtime has asked the process to let other processes run, and the process has not reacted yet.
     pub(crate) is_asked_to_yield: bool,
-    /// Whether the step has reacted to the last request of the monitor to yield. `None` if the monitor has not reported
-    /// the step as blocked, and for a future without a pid.
+    /// True if the step has reacted to the monitor's last request to yield. `None` for a future without a pid, and for
+    /// a step that the monitor has not reported as blocked.
     pub(crate) checks_yield: Option<bool>,
 }
 
@@ -272,8 +271,8 @@ impl RuntimeMetrics {
         if seconds == 0.0 { 0.0 } else { self.counters.steps as f64 / seconds }
     }
 
-    /// Returns the fraction of the attempts to steal that stole a task, from 0 to 1. Returns 0 if there were no
-    /// attempts. This is [`Counters::steal_success`].
+    /// Returns the success rate of stealing, from 0 to 1: the fraction of the attempts that stole a task. Returns 0 if
+    /// there were no attempts. This is [`Counters::steal_success`].
     pub fn steal_success(&self) -> f64 {
         self.counters.steal_success()
     }
@@ -392,8 +391,8 @@ impl<'a> Family<'a> {
     }
 }
 
-/// Returns the counts and the durations between two snapshots of one runtime, and the gauges of the later snapshot:
-/// `later - earlier`.
+/// `later - earlier` contains the counts and the durations between two snapshots of one runtime, and the gauges of the
+/// later snapshot.
 impl Sub for RuntimeMetrics {
     type Output = Self;
     fn sub(self, earlier: Self) -> Self {

@@ -17,17 +17,17 @@ use crate::process::pid::Pid;
 /// Number of tables. Each table has its own lock. The index of a pid modulo this number selects the table of the pid.
 const SHARDS: usize = 64;
 
-/// Table of the spans of living processes. Each span is in an `Arc`, because the clone of a span calls the subscriber,
-/// which must not run under the lock.
+/// Table of the spans of living processes. Each span is in an `Arc`. The clone of a span itself would call the
+/// subscriber, and the subscriber must not run under the lock.
 type Spans = Mutex<BTreeMap<Pid, Arc<Span>>>;
 
 /// An observer that creates a [`tracing::Span`] for each process. Needs the feature `tracing`.
 ///
-/// The span has the target `procession`, the level `INFO`, the name `process`, and the fields `pid`, `name` (if the
-/// [builder](crate::ProcessBuilder::name) of the process has set one) and `type`. The span is entered while the process
-/// runs, so each event of the process's code is inside this span. The parent of the span is the current span of the
-/// code that spawned the process. If this code belongs to another process, the parent is the span of that other
-/// process.
+/// The span has the target `procession`, the level `INFO` and the name `process`. Its fields are `pid`, `type`, and
+/// also `name` if the [builder](crate::ProcessBuilder::name) of the process has set a name. The span is entered while
+/// the process runs, so each event of the process's code is inside this span. The parent of the span is the current
+/// span of the code that spawned the process. If another process spawned the process, the parent is the span of that
+/// other process.
 ///
 /// These events have the target `procession`:
 ///
@@ -103,8 +103,8 @@ impl TracingObserver {
         Self { shards: (0..SHARDS).map(|_| CachePadded(Spans::default())).collect(), next: None }
     }
 
-    /// Creates an observer that also calls another observer. A runtime has one observer, so a program that has its own
-    /// observer passes that observer to this function. Each method calls `next` inside the span of the process.
+    /// Creates an observer that also calls another observer. A runtime has only one observer. If your program has its
+    /// own observer, pass it to this function. Each method calls `next` inside the span of the process.
     pub fn with(next: impl Observer) -> Self {
         Self { next: Some(Box::new(next)), ..Self::new() }
     }

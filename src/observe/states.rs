@@ -13,13 +13,13 @@
 /// ```
 ///
 /// A blocked process waits for a command, a call or a sleep of this runtime. An idle process waits for none of these.
-/// Any event and any wake-up makes a blocked or an idle process ready, with one exception: an event in the mailbox, for
-/// example a message or a `Down` event, does not wake an async body that does not await its mailbox. The body finds the
-/// event when it awaits its mailbox.
+/// Any event and any wake-up makes a blocked or an idle process ready. There is one exception: if an async body does
+/// not await its mailbox, an event in the mailbox (for example a message or a `Down` event) does not wake the body. The
+/// body finds the event when it awaits its mailbox.
 ///
 /// A [suspended](crate::Host::suspend) process enters the state `Suspended` instead of `Running`. If the process runs,
-/// it enters the state `Suspended` after its step. Any event makes a suspended process `Ready`. The worker that then
-/// takes the process finds that the process is still suspended, and the process enters the state `Suspended` again.
+/// it enters the state `Suspended` after its step. Any event makes a suspended process `Ready`. A worker then takes the
+/// process. If the process is still suspended, it enters the state `Suspended` again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ProcessState {
@@ -71,9 +71,9 @@ pub enum WorkerState {
     Searching,
     /// The worker sleeps until it is woken for new work.
     Parked,
-    /// The worker is in a long step, or in a step that called [`block_in_place`](crate::block_in_place). A long call of
-    /// a waker that does not belong to a process also counts as a long step without a pid. A replacement thread may run
-    /// the tasks in the queues of this worker. The monitor thread reports this state for a long step. The worker
-    /// reports its next state after the report of the monitor thread.
+    /// The worker is in a long step, or in a step that called [`block_in_place`](crate::block_in_place). If a worker
+    /// calls a waker that does not belong to a process, and this call takes long, the call also counts as a long step.
+    /// Such a step has no pid. A replacement thread may run the tasks in the queues of this worker. The monitor thread
+    /// reports this state for a long step. The worker reports its next state only after this report.
     Blocked,
 }

@@ -7,10 +7,11 @@
 //! trace neither stops a worker nor needs unbounded memory. With a flight recorder, a worker records events without a
 //! limit. When its buffer is full, the worker overwrites its oldest events: see [`flight`].
 //!
-//! The events of a process are recorded only while its flag `OBSERVED` is set. A runtime that has neither a trace nor a
-//! flight recorder nor an observer never sets this flag. In each turn, this flag is tested together with the flag for a
-//! kill, so a turn without a trace has no additional cost. While a recorded turn runs, a mark is set on the thread that
-//! runs the turn. The code for messages and commands tests this mark.
+//! The events of a process are recorded only while its flag `OBSERVED` is set. A runtime sets this flag only for a
+//! trace, a flight recorder or an observer, for the log of last messages, or for a suspended process. In each turn, the
+//! worker tests this flag together with the flag for a kill. Therefore a turn without a trace has no additional cost.
+//! While a recorded turn runs, a mark is set on the thread that runs the turn. The code for messages and commands tests
+//! this mark.
 
 pub(crate) mod flight;
 pub(crate) mod handle;
@@ -45,7 +46,7 @@ const SHARED_RINGS: usize = 4;
 /// Number of events by which a worker may exceed its limit in a turn. Therefore a turn that begins below the limit is
 /// usually recorded as a whole.
 const IN_TURN: u64 = 256;
-/// Number of events by which a worker may exceed its limit when it records the wake-ups after a turn.
+/// After a turn, a worker may exceed its limit by this number of events to record wake-ups.
 const AFTER_TURN: u64 = 2 * IN_TURN;
 
 /// An event of a trace. The number `process` stands for a pid, without the parts that all pids of the runtime share.
@@ -57,8 +58,8 @@ pub(crate) enum TraceEvent {
     State { process: u64, to: ProcessState, detail: bool },
     /// The running process begins its first step, or another step of its turn.
     Step { process: u64 },
-    /// The process was spawned, by the process `parent` (0: outside any process). `label` is the number of the label of
-    /// the process.
+    /// The process was spawned. `parent` is the process that spawned it (0: outside any process). `label` is the number
+    /// of the label of the process.
     Created { process: u64, parent: u64, label: u32 },
     /// The process has exited.
     Ended { process: u64, label: u32 },
@@ -107,7 +108,7 @@ impl TraceEvent {
     }
 }
 
-/// An event with its time, in ns of the runtime's clock, and the thread that recorded it.
+/// An event, its time in ns on the clock of the runtime, and the thread that recorded the event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TraceEntry {
     pub(crate) at: u64,
@@ -220,7 +221,7 @@ pub(crate) struct Recorder {
     /// All threads of a simulation write to the first shared ring, so that events with the same virtual time stay in
     /// order.
     workers: Box<[OnceLock<Ring>]>,
-    /// Rings that all other threads share. A thread writes a ring under the lock.
+    /// Rings that all other threads share. A thread holds the lock of a ring while it writes to the ring.
     shared: Box<[(TallyLock<()>, OnceLock<Ring>)]>,
     labels: TallyLock<Names>,
     /// The filter of each trace that runs.
@@ -229,7 +230,7 @@ pub(crate) struct Recorder {
     is_partial: AtomicBool,
     /// Whether [`paused`](Self::paused) runs. Meanwhile, no call of `permit` has an effect.
     is_paused: AtomicBool,
-    /// Lock that a thread holds while it begins or ends a session, so that the flags of the processes agree with
+    /// A thread holds this lock while it begins or ends a session. Therefore the flags of the processes agree with
     /// `sessions`.
     changes: TallyLock<()>,
     /// Functions that make room in the rings. Only a simulation has such functions, one for each trace.
@@ -332,7 +333,7 @@ impl Recorder {
         self.sessions.load(Ordering::SeqCst).saturating_sub(usize::from(self.flight.get().is_some()))
     }
 
-    /// Returns whether a thread that reaches the end of its ring overwrites the oldest records. The events of a trace
+    /// Returns whether a thread overwrites the oldest records of its ring when the ring is full. The events of a trace
     /// of a simulation are never overwritten.
     fn overwrites(&self) -> bool {
         self.flight.get().is_some() && !(self.workers.is_empty() && self.has_traces())
@@ -410,17 +411,18 @@ pub(crate) enum EventKind {
     InTurn,
     /// A wake-up. The event is discarded only if the limit is exceeded by `AFTER_TURN` records.
     Wake,
-    /// In a turn that is recorded: the beginning of a step, the change to the state `Blocked`, `Idle` or `Complete`, or
-    /// the exit of a process. An exit that ends a trace is also such an event. The event is never discarded.
+    /// An event of a recorded turn: the beginning of a step, the change to the state `Blocked`, `Idle` or `Complete`,
+    /// or the exit of a process. An exit that ends a trace is also such an event. The event is never discarded.
     NeverDiscarded,
 }
 
 impl Metrics {
     /// Returns whether the worker on this thread has reached its limit. If the worker has reached its limit, counts the
-    /// turn that begins now as discarded. A result of false does not mean that the turn is recorded.
+    /// turn that begins now as discarded. If the result is false, the turn may still not be recorded, for example
+    /// because no session exists.
     ///
     /// Under load, a worker reaches its limit soon after each collection of the events. Therefore this function
-    /// discards most turns, and its duration determines the cost of a trace (bench `ping-pong`).
+    /// discards most turns, and the duration of this call determines the cost of a trace (bench `ping-pong`).
     #[inline]
     pub(crate) fn discards_turn(&self) -> bool {
         let recorder = self.recorder();

@@ -109,8 +109,8 @@ impl Shelf {
         self.loaded.pop()
     }
 
-    /// Makes room in `loaded`. The full magazine moves to `spare`, and the former `spare` moves to the depot, unless
-    /// the former `spare` is empty.
+    /// Makes room in `loaded`. The full magazine becomes the new `spare`. The former `spare` moves to the depot if it
+    /// is not empty.
     #[cold]
     fn unload(&mut self, size: usize) {
         let full = std::mem::replace(&mut self.spare, self.loaded);

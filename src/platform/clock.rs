@@ -127,7 +127,7 @@ pub(crate) fn readings() -> u64 {
 #[derive(Debug)]
 pub(crate) struct VirtualTime {
     ns: AtomicU64,
-    /// Whether the owner of the clock has stopped advancing the clock.
+    /// True if the owner of the clock no longer advances it.
     has_stopped: AtomicBool,
 }
 
@@ -141,7 +141,7 @@ impl Clock {
         Self::Virtual(Arc::new(VirtualTime { ns: AtomicU64::new(0), has_stopped: AtomicBool::new(false) }))
     }
 
-    /// Returns whether both clocks advance together. The times of two clocks that advance together may still count from
+    /// Returns whether both clocks advance together. Two clocks may advance together, and may still count from
     /// different moments.
     pub(crate) fn advances_with(&self, other: &Self) -> bool {
         match (self, other) {
@@ -155,7 +155,7 @@ impl Clock {
         matches!(self, Self::Virtual(_))
     }
 
-    /// Records that a virtual clock no longer advances.
+    /// Marks a virtual clock as stopped: the clock no longer advances.
     pub(crate) fn stop(&self) {
         if let Self::Virtual(time) = self {
             time.has_stopped.store(true, Ordering::SeqCst);
@@ -268,17 +268,18 @@ impl Origin {
     }
 }
 
-/// Number of readings of [`closest_pair`]. A preemption of the thread may disturb some of these readings, but is
-/// unlikely to disturb all of them.
+/// Number of readings that [`closest_pair`] takes. A preemption of the thread may disturb some of these readings, but
+/// is unlikely to disturb all of them.
 #[cfg(target_os = "linux")]
 const PAIR_READINGS: usize = 16;
 
 /// Reads both clocks several times, and returns the pair with the smallest error. `read` first reads the clock of type
 /// `System`, then the clock of the standard library, and then the clock of type `System` again.
 ///
-/// The pair contains the later of the two `System` readings. Therefore, an instant that is converted from the standard
-/// library may be late by the time between the readings, but is never early. An instant that is converted to the
-/// standard library may be early by the time between the readings, but is never late.
+/// The pair contains the later of the two `System` readings. Therefore, a conversion from the standard library never
+/// returns an instant that is too early. The instant may be too late, at most by the time between the readings. A
+/// conversion to the standard library never returns an instant that is too late. The instant may be too early, at most
+/// by the same time.
 #[cfg(target_os = "linux")]
 fn closest_pair(read: impl FnMut() -> (u64, StdInstant, u64)) -> (u64, StdInstant) {
     let readings = std::iter::repeat_with(read).take(PAIR_READINGS);

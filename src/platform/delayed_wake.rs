@@ -3,8 +3,8 @@
 //! the same lock.
 //!
 //! The crate event-listener calls wakers while it holds the lock of its event. Therefore the code of this crate
-//! notifies an event inside [`delay`], and also drops a listener inside `delay`. Code that is about to call a foreign
-//! waker first passes the waker to [`collect`] or [`wake_runner`].
+//! notifies events inside [`delay`], and it also drops listeners there. To call a foreign waker, the code passes the
+//! waker to [`wake`] or [`wake_runner`], or first to [`collect`].
 //!
 //! A foreign waker may block until a process has run. Therefore, before a thread calls the first foreign waker, the
 //! thread queues all processes that it has woken inside [`delay`]. A process needs an awake *runner*: a worker, a
@@ -22,8 +22,8 @@ use crate::platform::unwind::contain;
 pub(crate) struct Delayed {
     /// Wakers that queue a woken process.
     processes: Vec<Waker>,
-    /// Wakers of runners. A runner runs the queued processes. A waker in this list wakes the poller, in which a
-    /// worker waits, or an executor that polls a guest or a `LocalSet`.
+    /// Wakers of runners. A runner runs the queued processes. A waker in this list wakes a worker that waits in the
+    /// poller, or an executor that polls a guest or a `LocalSet`.
     runners: Vec<Waker>,
     /// Other foreign wakers.
     foreign: Vec<Waker>,
@@ -39,9 +39,9 @@ impl Delayed {
     }
 }
 
-/// Calls `f`. Then queues the processes that this thread has collected during `f`, wakes the runners of processes, and
-/// calls the foreign wakers that this thread has [collected](collect). In nested calls, the outermost call calls the
-/// wakers. `f` must not panic.
+/// Calls `f`. Then, in this order: queues the processes that this thread has woken during `f`, wakes the runners, and
+/// calls the other foreign wakers that this thread has [collected](collect). If calls of `delay` are nested, only the
+/// outermost call does this. `f` must not panic.
 pub(crate) fn delay<R>(f: impl FnOnce() -> R) -> R {
     let begins = THIS_THREAD.with(|this| !this.delays.replace(true));
     let result = f();
@@ -84,8 +84,8 @@ fn wake_delayed() {
     }
 }
 
-/// If this thread is inside [`delay`], calls the closure `waker`, stores the returned foreign waker until the end of
-/// `delay`, and returns true. Otherwise returns false, and the caller must call the waker.
+/// If this thread is inside [`delay`], gets a foreign waker from the closure `waker`, stores this waker until the end
+/// of `delay`, and returns true. Otherwise returns false, and the caller must call the waker.
 #[must_use]
 pub(crate) fn collect(waker: impl FnOnce() -> Waker) -> bool {
     store(|delayed| delayed.foreign.push(waker()))

@@ -83,8 +83,8 @@ impl Erased {
         if inline::<T>() {
             // SAFETY: `read` needs a valid, aligned pointer to a `T`, and the `T` must not be used again in its old
             // place. `is` found that the value is a `T`. `inline::<T>()` was also true in `new`, so `new` wrote the
-            // value to this address. `this` is not dropped or used again. If the value was written on another thread,
-            // the transfer of `self` to this thread made that write visible, and the value is `Send`.
+            // value to this address. `this` is not dropped or used again. The value is `Send`, so another thread may
+            // have written it. In this case, the transfer of `self` to this thread made that write visible.
             Ok(unsafe { this.storage.as_ptr().cast::<T>().read() })
         } else {
             // SAFETY: `read` needs a valid, aligned pointer to a `NonNull<T>`. `is` found that the value is a `T`.
@@ -142,9 +142,9 @@ impl Drop for Erased {
         if let Some(drop) = self.vtable.drop {
             // SAFETY: the function `drop` requires the storage of an `Erased` that has the same vtable. `new` wrote the
             // storage and the vtable of this `Erased` together, so the requirement is met. The storage still contains
-            // the value, because `downcast`, which moves the value out, prevents this drop. The function runs once, and
-            // the storage is not read afterwards. If the drop of the value panics, nothing is left to drop, because the
-            // two fields of an `Erased` have no destructor.
+            // the value: `downcast` moves the value out, but also prevents this drop. The function runs once, and the
+            // storage is not read afterwards. If the drop of the value panics, nothing is left to drop, because the two
+            // fields of an `Erased` have no destructor.
             unsafe { drop(&mut self.storage) };
         }
     }

@@ -48,7 +48,7 @@ pub(crate) struct SocketWait<'a> {
     pub(crate) waker: &'a Waker,
     /// Number of the descriptor or of the socket in the system.
     pub(crate) descriptor: u64,
-    /// Whether the operation waits until it can write. Otherwise, it waits until it can read or accept.
+    /// True if the operation waits until it can write. False if it waits until it can read or accept.
     pub(crate) is_write: bool,
 }
 

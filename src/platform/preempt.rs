@@ -1,9 +1,8 @@
 //! Preemption requests. A preemption request tells a process to let other processes run. Each worker slot has one word
-//! for such a request. The word contains the pid of the process that should yield. When the process that runs in the
-//! slot calls `should_yield`, this call reads the word. The scheduler decides when a request is made, and for which
-//! process.
+//! for such a request. The word contains the pid of the process that should yield. The process in the slot calls
+//! `should_yield`, and this call reads the word. The scheduler decides when a request is made, and for which process.
 //!
-//! When the word is set, the process that the word names may already run on another worker. In this case, the request
+//! When the scheduler sets the word, the named process may already run on another worker. In this case, the request
 //! stays in the word. When the process runs in this slot again, the process yields once without need.
 
 use crate::platform::sync::tally::{AtomicU64, Ordering};
@@ -21,8 +20,8 @@ impl PreemptWord {
         Arc::new(Self(CachePadded(AtomicU64::new(NO_PROCESS))))
     }
 
-    /// Stores a request for this process to yield. Relaxed is sufficient for this store and for the reads. A thread
-    /// that has read the word does not rely on other data that the requesting thread has written.
+    /// Stores a request for this process to yield. Relaxed is sufficient for this store and for the reads. The readers
+    /// of the word do not rely on other data of the requesting thread.
     pub(crate) fn request(&self, process: u64) {
         self.0.store(process, Ordering::Relaxed);
     }

@@ -30,8 +30,8 @@ pub(crate) struct Half<T, O>(NonNull<CellContents<T, O>>);
 pub(crate) struct OwnerHalf<T, O>(Half<T, O>);
 
 // SAFETY: the thread that receives a half shares the value with the owner of the other half, and `T: Sync` allows this.
-// The thread may access `own`, and `O: Send` allows this. If its half is the last half, the thread drops the value and
-// `own`, and `T: Send` and `O: Send` allow these drops.
+// The thread may access `own`, and `O: Send` allows this. The thread that drops the last half also drops the value and
+// `own`. `T: Send` and `O: Send` allow these drops.
 unsafe impl<T: Send + Sync, O: Send> Send for Half<T, O> {}
 // SAFETY: a shared half gives access to `&T`, which `T: Sync` allows, and to the counter, which is atomic. Access to
 // `own` needs a `&mut OwnerHalf`.
@@ -43,9 +43,9 @@ impl<T, O> Half<T, O> {
         // SAFETY: `take` requires a layout with a size above zero, and `CellContents` contains a counter.
         let at = unsafe { memory::take(Layout::new::<CellContents<T, O>>()) }.cast::<CellContents<T, O>>();
         // `own` is created after the value. If `value` were called after `own` and could unwind, the compiler would
-        // first build the part `own` on the stack. Then the compiler would copy this part to its final place, with
-        // loads that are wider than the stores that wrote this part. The processor cannot forward stored bytes to a
-        // wider load, so the copy would be slow.
+        // first build the part `own` on the stack. Then the compiler would copy this part to its final place. The loads
+        // of this copy would be wider than the stores that wrote this part. The processor cannot forward stored bytes
+        // to a wider load, so the copy would be slow.
         let shared = CellContents { value: value(), own: UnsafeCell::new(own()), halves: AtomicU32::new(halves) };
         // SAFETY: `at` points to fresh memory with the layout of `CellContents`, and nothing else refers to it. If
         // `value` or `own` panics, the memory leaks.
@@ -69,9 +69,9 @@ impl<T, O> Half<T, O> {
     /// Returns the value if the other half was dropped or never existed.
     #[inline]
     pub(crate) fn value_if_alone(&mut self) -> Option<&mut T> {
-        // Acquire pairs with the decrement in the drop of the other half, which has release ordering. Therefore, the
-        // accesses of the other half happen before the accesses through the result. No new half can be created, so a
-        // half that is alone stays alone.
+        // The acquire load pairs with the release decrement in the drop of the other half. Therefore, the accesses of
+        // the other half happen before the accesses through the result. No new half can be created, so a half that is
+        // alone stays alone.
         if self.shared().halves.load(Ordering::Acquire) != 1 {
             return None;
         }

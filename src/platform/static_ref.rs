@@ -47,8 +47,8 @@ impl<T> AtomicStaticRef<T> {
         // lives.
         // - Valid: `at` is null, or `store` made it from a `&'static T`. No code writes the pointer in another way.
         // - Edge: the value of the reference -> release store in `store` -> acquire load above -> reads of the result.
-        // - Threads: if another thread called `store`, then `T: Sync`, because `_reference` makes this type `Send` and
-        //   `Sync` only if `T` is `Sync`.
+        // - Threads: this type is `Send` and `Sync` only if `T` is `Sync`, because of `_reference`. So if another
+        //   thread called `store`, then `T: Sync`.
         unsafe { at.as_ref() }
     }
 }
@@ -69,8 +69,8 @@ mod tests {
     /// A value that one thread writes before it stores the reference to the value.
     struct WrittenOnce(UnsafeCell<u32>);
 
-    // SAFETY: the test writes the value once, before the store of the only reference that other threads get. The release
-    // store and the acquire load order the write before each read.
+    // SAFETY: the test writes the value once. After this write, the test stores the only reference that other threads
+    // get. The release store and the acquire load order the write before each read.
     unsafe impl Sync for WrittenOnce {}
 
     /// A `load` that returns a reference also sees the value that the storing thread wrote before the `store`. Miri
@@ -80,7 +80,8 @@ mod tests {
         static VALUE: WrittenOnce = WrittenOnce(UnsafeCell::new(0));
         static REFERENCE: AtomicStaticRef<WrittenOnce> = AtomicStaticRef::none();
         let writer = thread::spawn(|| {
-            // SAFETY: no other thread has a reference to the value yet, because this thread stores the first one below.
+            // SAFETY: this thread stores the first reference to the value below. Until then, no other thread has a
+            // reference.
             unsafe { *VALUE.0.get() = 7 };
             REFERENCE.store(Some(&VALUE));
         });

@@ -220,8 +220,8 @@ pub(crate) fn notify(event: &Event) {
 }
 
 /// Calls `f`, and afterwards calls the foreign wakers of the tasks that `f` has woken. `f` runs user code only if `f`
-/// queues a process. In this case, an observer may receive the new state of the process, and a closed queue drops the
-/// process. A caller uses this function for one of two reasons:
+/// queues a process. In this case, an observer may receive the new state of the process. If the queue is closed, the
+/// process is dropped. A caller uses this function for one of two reasons:
 /// - `f` notifies the listeners of an event, or drops a listener. The crate event-listener calls wakers under a lock of
 ///   the event, and the drop of a listener takes the same lock. A foreign waker may drop a listener, for example if the
 ///   waker polls its task directly.
@@ -229,9 +229,8 @@ pub(crate) fn notify(event: &Event) {
 ///   run.
 ///
 /// There are two kinds of foreign wakers. The first kind is a [`PanicSafeWaker`] that is stored in the event. The
-/// second kind is the waker of an executor that polls a guest or a `LocalSet`. The executor is woken because a
-/// listener of the event is a process, and the guest or the `LocalSet` can run this process. The wakers of the second
-/// kind are called first.
+/// second kind is the waker of an executor that polls a guest or a `LocalSet`. This executor is woken, because the
+/// guest or the `LocalSet` can run a process that listens to the event. The wakers of the second kind are called first.
 pub(crate) fn delay_wakers<R>(f: impl FnOnce() -> R) -> R {
     delayed_wake::delay(f)
 }
@@ -260,7 +259,7 @@ pub(crate) struct Guard(Option<Arc<PanicSafeWaker>>);
 
 impl Guard {
     /// Calls `poll` with a waker that does not panic. If the waker belongs to the task whose step this thread runs,
-    /// the waker is used directly, because a waker of the runtime does not panic. Any other waker is wrapped in a
+    /// `poll` gets this waker itself: a waker of the runtime does not panic. Any other waker is wrapped in a
     /// `PanicSafeWaker`.
     pub(crate) fn over<T>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
         let waker = cx.waker();

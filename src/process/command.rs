@@ -1,6 +1,6 @@
 //! The traits and types of commands: [`Command`], [`StreamCommand`] and [`NamedCommand`].
 //!
-//! A process *yields* a command, namely passes the command to the runtime. The module `host::dispatch` passes the
+//! A process *yields* a command: the process passes the command to the runtime. The module `host::dispatch` passes the
 //! command to a handler, and the handler answers the command.
 
 use std::any::type_name;

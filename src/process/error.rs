@@ -71,8 +71,8 @@ pub enum SendErrorKind {
     NoProcess,
     /// The mailbox of the process is full.
     Full,
-    /// The value has the wrong type: either a message does not have a type that the process accepts, or an answer
-    /// does not have the reply type of the command.
+    /// The value has the wrong type: the process does not accept the type of the message, or the type of the answer is
+    /// not the reply type of the command.
     WrongType {
         /// Name of the type that the receiver accepts.
         expected: &'static str,
@@ -148,10 +148,10 @@ pub(crate) enum Addressee {
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 ///
-/// The conversion into a boxed error keeps the value. Therefore, if a body returns
-/// [`procession::Result`](crate::Result) and the refused value contains the address of the body's own process, the `?`
-/// creates a reference cycle: see [`Exit::failed`]. To avoid the cycle, return `Result<T, Exit>` from the body, or
-/// return only the [`kind`](Self::kind).
+/// The conversion into a boxed error keeps the value. Suppose that a body returns
+/// [`procession::Result`](crate::Result), and that the refused value contains the address of the body's own process.
+/// Then the `?` creates a reference cycle: see [`Exit::failed`]. To avoid the cycle, return `Result<T, Exit>` from the
+/// body, or return only the [`kind`](Self::kind).
 pub struct SendError<M> {
     kind: SendErrorKind,
     to: Addressee,
@@ -294,7 +294,7 @@ pub struct SpawnError<B> {
     /// Name of the type of the body. The name remains available after a conversion that drops the body.
     body_type: &'static str,
     /// The mutex is never locked. The mutex makes the error `Sync`, because a `Mutex` of a `Send` type is `Sync`. A
-    /// body may be large, so the body is boxed, and the `Result` of a spawn stays small.
+    /// body may be large. The box keeps the `Result` of a spawn small.
     body: Mutex<Box<B>>,
 }
 

@@ -19,10 +19,10 @@ use crate::process::pid::Pid;
 /// which they arrived.
 ///
 /// A hand-written process receives every kind of event. An async body calls [`Context::event`](crate::Context::event)
-/// to receive events. An async body does not receive `Completed` or `Item` for its own commands, because futures of
-/// the body receive the answers and items of these commands. But a hand-written process can yield a command and then
-/// delegate its steps to [`EntryPoints`](crate::EntryPoints). In this case, the body of the entry point receives the
-/// answer to this command as an event.
+/// to receive events. An async body does not receive `Completed` or `Item` for its own commands: the futures of the
+/// body receive these answers and items. But a hand-written process can yield a command and then delegate its steps to
+/// [`EntryPoints`](crate::EntryPoints). In this case, the body of the entry point receives the answer to this command
+/// as an event.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<M = Payload> {
@@ -220,8 +220,8 @@ impl StreamItem {
 }
 
 /// Converts an answer to the expected type. The runtime checks the type of an answer when the command is answered.
-/// Therefore, the type is wrong only if the caller combines a tag with another command type, for example a tag that the
-/// caller has chosen. A wrong type becomes a failure, and does not cause a panic.
+/// Therefore, the type is wrong only if the caller uses a tag for another command type. This can happen with a tag that
+/// the caller has chosen. A wrong type becomes a failure, and does not cause a panic.
 #[inline]
 pub(crate) fn typed<T: Send + 'static>(answer: Result<Payload, Failure>) -> Result<T, Failure> {
     answer?.downcast::<T>().map_err(|payload| {
@@ -371,7 +371,7 @@ impl<C> Tag<C> {
         self.number & Self::INLINE != 0
     }
 
-    /// Returns whether the table finds the slot of the command by the number of the tag.
+    /// Returns true if the table must look up the slot of the command by the number of the tag.
     #[inline]
     pub(crate) fn is_looked_up(self) -> bool {
         self.number & Self::LOOKED_UP != 0

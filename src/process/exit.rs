@@ -61,8 +61,9 @@ pub enum Exit {
         /// The exit of `origin`. The exit of `origin` is never `Linked`.
         reason: Arc<Exit>,
     },
-    /// The process never started, because the spawn was refused. A process that returns the exit of a refused child
-    /// also has this exit. If a process returns a [`SpawnError`](crate::SpawnError), the exit is `Failed`.
+    /// The process never started, because the spawn was refused. If a process returns the exit of a refused child, the
+    /// process also exits with `Refused`. If a process returns a [`SpawnError`](crate::SpawnError), the exit is
+    /// `Failed`.
     Refused(SpawnErrorKind),
     /// The exit is unknown, because the process did not exist or had already exited.
     NoProcess,
@@ -82,9 +83,9 @@ impl Exit {
     ///
     /// A failed process keeps its exit, and therefore the error, until the memory of the process is freed. An
     /// [`Address`](crate::Address) of the process keeps this memory and the runtime's handlers alive. Therefore, if the
-    /// error contains an address of the process that fails, the error, this memory and the handlers are never freed.
-    /// For example, a [`SendError`](crate::SendError) contains the refused message, and the message may contain the
-    /// address of its sender.
+    /// error contains an address of the process that fails, this is a reference cycle: the error, this memory and the
+    /// handlers are never freed. For example, a [`SendError`](crate::SendError) contains the refused message, and the
+    /// message may contain the address of its sender.
     pub fn failed(error: impl Into<BoxError>) -> Self {
         let error = match error.into().downcast::<Self>() {
             Ok(exit) => return *exit,
@@ -154,10 +155,10 @@ impl Exit {
     /// and the runtime captures nothing. The standard library reads the variables at the first panic, and ignores later
     /// changes.
     ///
-    /// The capture makes a panic slower by the time to walk the stack, usually tens of microseconds. The first
-    /// `Display` of a backtrace finds the names of its functions, which can take several milliseconds. All clones of an
-    /// exit share one backtrace. A backtrace takes about 60 bytes for each frame, and after its first `Display` also
-    /// the memory of all its names, usually 10 to 50 KiB.
+    /// The capture walks the stack, and makes a panic slower, usually by tens of microseconds. The first `Display` of a
+    /// backtrace resolves the names of its functions. This can take several milliseconds. All clones of an exit share
+    /// one backtrace. A backtrace takes about 60 bytes for each frame. After its first `Display`, a backtrace also
+    /// holds all its names, usually 10 to 50 KiB.
     pub fn panic_backtrace(&self) -> Option<&Backtrace> {
         match self {
             Self::Panicked(message) => message.backtrace(),
@@ -177,9 +178,9 @@ impl Exit {
         }
     }
 
-    /// Returns the error inside this exit. If an error reports the exit of another process, that error uses the
-    /// returned error as its source. The reported exit itself must not be the source of that error. If the exit of
-    /// another process were among the sources, `Exit::failed` would use that exit as the exit of the failed process.
+    /// Returns the error inside this exit. If an error reports the exit of another process, the source of that error is
+    /// this inner error. The source must not be the exit itself. Otherwise, `Exit::failed` would find the exit of the
+    /// other process, and would use it as the exit of the failed process.
     pub(crate) fn source_of_other(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::InitFailed(error) => Some(&**error),
@@ -310,8 +311,8 @@ impl From<InitError> for Exit {
 #[derive(Clone)]
 pub struct Reason(ReasonText);
 
-/// Text of a reason. `ReasonText` implements `Error`, because a `ReasonText` is the source of an `Exit::Cancelled`.
-/// If another error contains an `Exit::Cancelled`, `Exit::failed` may find only the `ReasonText`.
+/// Text of a reason. `ReasonText` implements `Error`, because a `ReasonText` is the source of an `Exit::Cancelled`. If
+/// another error contains an `Exit::Cancelled`, `Exit::failed` may find only the `ReasonText` among the sources.
 #[derive(Clone)]
 enum ReasonText {
     Static(&'static str),

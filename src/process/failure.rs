@@ -34,11 +34,10 @@ pub enum Failure {
     Panicked(Reason),
     /// A future of a process was polled outside the turns of that process.
     Outside,
-    /// The blocking pool or a layer refused the command, because the limit of the pool or the layer is reached, and
-    /// the queue of the pool or the layer is full. The blocking pool also refuses a command if the pool has no
-    /// thread. The text names the pool or the layer, and the option that the user can change. With
-    /// [`Overflow::DropOldest`](crate::Overflow::DropOldest), a command that already waits in the queue can also fail
-    /// with `Overloaded`.
+    /// The blocking pool or a layer refused the command, because its limit is reached and its queue is full. The
+    /// blocking pool also refuses a command if the pool has no thread. The text names the pool or the layer, and the
+    /// option that the user can change. With [`Overflow::DropOldest`](crate::Overflow::DropOldest), a command that
+    /// already waits in the queue can also fail with `Overloaded`.
     Overloaded(Reason),
     /// The runtime has shut down, and the blocking pool accepts no more work.
     ShutDown,
@@ -51,9 +50,9 @@ impl Failure {
     /// sources is a failure, the result is that failure. For example, the error may wrap the failure of a command that
     /// the handler itself performed. If neither the error nor one of its sources is a failure, the result is `Error`.
     ///
-    /// If a source is the failure `Error`, the result is `Error` with the outermost error, because the outermost error
-    /// contains more information. A `CallError` or an `Exit` may contain a failure of another process. Such a failure
-    /// is ignored.
+    /// If a source is the failure `Error`, the result is `Error` with the outermost error. The outermost error contains
+    /// more information. A `CallError` or an `Exit` may contain a failure of another process. Such a failure is
+    /// ignored.
     pub fn new(error: impl Into<BoxError>) -> Self {
         let error = match error.into().downcast::<Self>() {
             Ok(failure) => return *failure,
@@ -159,9 +158,9 @@ const _: () = assert!(size_of::<Failure>() <= 32);
 pub enum CallError {
     /// The request was refused, for this reason.
     Send(SendErrorKind),
-    /// The process that had the [`Reply`](crate::Reply) exited before it replied. Usually this is the called process.
+    /// The owner of the [`Reply`](crate::Reply) exited before it replied. Usually, the owner is the called process.
     Died(Exit),
-    /// The process that had the `Reply` dropped it without an answer.
+    /// The owner of the `Reply` dropped it without an answer.
     Dropped,
     /// No process replied within the time limit.
     TimedOut,
@@ -236,8 +235,8 @@ impl NoQuorum {
         self.answers.replied
     }
 
-    /// Returns the processes that did not reply, each with its error. The processes are in the order of the calls.
-    /// The list does not contain the processes that could still have replied when the call failed.
+    /// Returns the processes that did not reply, each with its error. The processes are in the order of the calls. The
+    /// list does not contain the processes whose reply was still possible when the call failed.
     pub fn failures(&self) -> &[(Pid, CallError)] {
         &self.answers.failures
     }

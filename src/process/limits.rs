@@ -78,7 +78,7 @@ impl Limits {
     }
 
     /// Combines two sets of limits. For each kind of limit, the lower limit applies. The result is boxed, because most
-    /// processes have no limits, and the `None` of an `Option<Box<_>>` takes only one word.
+    /// processes have no limits. The `None` of an `Option<Box<_>>` takes only one word.
     #[inline]
     pub(crate) fn both(one: Option<&Self>, other: Option<Box<Self>>) -> Option<Box<Self>> {
         match (one, other) {
@@ -147,7 +147,8 @@ impl Meter {
         Self { limits, ..Self::default() }
     }
 
-    /// Returns the total running time of the steps and of the dispatches of their commands, if this time is limited.
+    /// If the running time is limited, returns the total running time of the steps. This time includes the dispatch of
+    /// their commands.
     pub(crate) fn run_time(&self) -> Option<Duration> {
         self.limits.time.map(|_| Duration::from_nanos(self.ran.load(Ordering::Relaxed)))
     }
@@ -164,7 +165,7 @@ impl Meter {
         }
     }
 
-    /// Adds the duration of a step, including the time of the dispatch of the step's commands.
+    /// Adds the duration of a step. The duration includes the dispatch of the step's commands.
     ///
     /// # Errors
     /// Returns the exit of the process if the total running time exceeds the limit.

@@ -17,14 +17,14 @@
 //! the receiver sets a mark on the lock. The next lock operation of any thread clears the mark. If a sender stores a
 //! message outside the slot, the mark is cleared, because the sender locks the mailbox. Therefore,
 //! [`glance`](Inbox::glance) can check for messages without the lock: the function reads the slot and the mark. A
-//! sender that takes the lock finds the receiver registered and wakes the process. If a process is woken during its
-//! turn, the process gets another turn.
+//! sender that takes the lock sees that the receiver is registered, and wakes the process. If a process is woken during
+//! its turn, the process gets another turn.
 //!
 //! If a receiver takes a message from the slot and stays registered, the state of the thread contains a note about the
 //! registration (`process::state::current`). The next receive operation removes the note. If the note still exists at
 //! the end of the turn, the body does not wait for a message, and a new message must not wake the body. Therefore, the
 //! end of the turn removes the registration ([`Inbox::unwait`]). If a receive operation was dropped while it was
-//! pending, the end of the turn keeps the registration, and tells the inspection that no operation waits
+//! pending, the registration stays at the end of the turn. The inspection then shows that no operation waits
 //! ([`Inbox::note_left`]).
 //!
 //! Urgent messages have a separate queue: see `urgent`. The runtime measures the time that some of the messages spend
@@ -84,9 +84,8 @@ pub(crate) struct MailboxFigures {
     pub(crate) waiting_senders: usize,
     /// Memory of the queues outside the control block, in bytes.
     pub(crate) bytes: usize,
-    /// Arrival time of the first message that was stored after the most recent removal of a message, in ns. Since
-    /// this time, the mailbox has not been empty, and the receiver has taken out no message. `None` if this time is
-    /// not known.
+    /// Time in ns at which the first message arrived after the most recent removal of a message. Since this time, the
+    /// mailbox has not been empty, and the receiver has taken out no message. `None` if this time is not known.
     pub(crate) unread_since: Option<u64>,
 }
 
@@ -102,8 +101,8 @@ impl MailboxFigures {
 pub(crate) struct Inbox<M> {
     /// Space for one small message. The receiver reads this message before all other messages.
     slot: Slot<M>,
-    /// The lock does not protect the [`YieldCheck`]. This value does not belong to the mailbox. The value is here,
-    /// because it fits into the padding of the lock, and a control block has no other room.
+    /// The lock does not protect the [`YieldCheck`]. This value does not belong to the mailbox. The value is stored
+    /// here, because it fits into the padding of the lock. The control block has no other free space.
     state: Lock<State<M>, YieldCheck>,
 }
 
@@ -114,8 +113,8 @@ impl<M> Inbox<M> {
     pub(crate) fn new(bound: MailboxCapacity, limit: Option<usize>) -> Self {
         let bounded =
             |(policy, most)| Box::new(RareParts { bounded: Some(Bounded::new(policy, most)), ..RareParts::default() });
-        // The value of `aside` is computed before the struct expression. Otherwise the compiler would build the struct
-        // elsewhere, because of the call of `within`, and would copy it to its final place.
+        // The value of `aside` is computed before the struct expression. Otherwise, the call of `within` would make the
+        // compiler build the struct elsewhere and copy it to its final place.
         let aside = bound.within(limit).map(bounded);
         let (slot, access) = Slot::new();
         Self {
@@ -233,9 +232,9 @@ impl<M> Inbox<M> {
         }
     }
 
-    /// Closes the inbox. The caller has the right to run the process that exits. If no process owns the inbox, `turn`
-    /// is `None`. A closed inbox refuses all messages and signals. Returns the content of the inbox, or `None` if the
-    /// inbox was empty.
+    /// Closes the inbox. The process exits, and the caller has the right to run it. If no process owns the inbox,
+    /// `turn` is `None`. A closed inbox refuses all messages and signals. Returns the content of the inbox, or `None`
+    /// if the inbox was empty.
     ///
     /// This function wakes no waiting receiver or sender. [`take_wakers`](Self::take_wakers) takes the wakers of the
     /// receiver and of the senders later, when the exit is known. If this function woke the receiver, the receiver

@@ -1,14 +1,13 @@
 //! Frees memory of a table after a burst of entries, although some entries of the table remain in use.
 //!
 //! The entries of a table cannot move, because their indices identify them. Therefore only the vacant entries behind
-//! the last used entry can be freed. To free these entries, the table processes all its entries, and orders its list
-//! of vacant entries so that the list begins with the lowest indices.
+//! the last used entry can be freed. To free them, the table visits all its entries, and sorts its list of vacant
+//! entries: the lowest indices come first.
 //!
-//! A table frees entries only if at most a quarter of its capacity is in use, and only in one of two cases. First
-//! case: the last quarter of the indices is vacant. The capacity then decreases by at least a quarter. Second case:
-//! the last entry is vacant, and the number of entries that were removed since the previous release of memory has
-//! reached a 16th of the capacity. Therefore, all releases of memory together process at most about 16 entries for
-//! each removed entry.
+//! A table frees entries only if at most a quarter of its capacity is in use, and only in one of two cases. First case:
+//! the last quarter of the indices is vacant. The capacity then decreases by at least a quarter. Second case: the last
+//! entry is vacant, and enough entries were removed since the previous release of memory, namely a 16th of the
+//! capacity. Therefore, in total, the releases of memory visit at most about 16 entries for each removed entry.
 //!
 //! The second case is necessary if some entries are always in use after a burst. A new entry uses the index that most
 //! recently became vacant. Therefore, the used entries can stay in the last quarter of the indices. Each time that
@@ -152,8 +151,8 @@ mod tests {
     use super::*;
     use crate::platform::random::Rng;
 
-    /// 4.7j: entries are inserted and removed in random order. The number of the used entries in the last quarter is
-    /// exact, and the memory of the burst is freed in the end. All releases of memory together process at most 16
+    /// 4.7j: entries are inserted and removed in random order. The counter of used entries in the last quarter stays
+    /// exact, and the memory of the burst is freed at the end. In total, the releases of memory visit at most 16
     /// entries for each removed entry.
     #[test]
     fn the_releases_take_a_time_that_is_linear_in_the_number_of_removed_entries() {
@@ -182,8 +181,8 @@ mod tests {
         assert_eq!(indices[..3].iter().map(|&index| slab.remove(index)).collect::<Vec<_>>(), [0, 1, 2]);
     }
 
-    /// After most entries of a burst were removed, the other entries are removed from the last to the first. All
-    /// releases of memory together process at most 16 entries for each removed entry.
+    /// After half of the entries of a burst were removed, the other entries are removed from the last to the first. In
+    /// total, the releases of memory visit at most 16 entries for each removed entry.
     #[test]
     fn removals_from_the_last_to_the_first_entry_take_linear_time() {
         const BURST: usize = 20_000;

@@ -2,10 +2,10 @@
 //! reference counts. Therefore, a process and its task are one allocation. A reference has the size of one pointer if
 //! its type contains the message type of the process.
 //!
-//! This file contains unsafe code, because it implements a kind of `Arc` whose references may point to a prefix of
-//! the allocated value. The [cell](crate::task::cell) of a process uses these references. As in `Arc`, a value has a
-//! strong and a weak reference count. In this file, a *count* that a reference owns is one unit of such a reference
-//! count. All strong references together own one weak count.
+//! This file contains unsafe code, because it implements a kind of `Arc` whose references may point to a prefix of the
+//! allocated value. The [cell](crate::task::cell) of a process uses these references. As in `Arc`, a value has a strong
+//! and a weak reference count. In this file, if a reference owns a *count*, it owns one unit of the strong or of the
+//! weak reference count. All strong references together own one weak count.
 
 #![allow(unsafe_code)]
 
@@ -249,7 +249,7 @@ pub(crate) struct Weak<T: ?Sized>(NonNull<T>);
 // the value on that thread, and `T: Send` allows this. The counts are atomic.
 unsafe impl<T: ?Sized + Send + Sync> Send for Ref<T> {}
 // SAFETY: a shared `Ref` gives out `&T` and clones of the `Ref` on other threads. `T: Sync` allows the use of `&T`. A
-// clone may drop the value on the thread of the clone, and `T: Send` and `T: Sync` together allow the use of a clone.
+// clone may drop the value on the other thread. `T: Send` and `T: Sync` together allow the use of a clone.
 unsafe impl<T: ?Sized + Send + Sync> Sync for Ref<T> {}
 // SAFETY: a `Clones` owns a number of `Ref`s, and a `Ref` may be sent under these bounds.
 unsafe impl<T: ?Sized + Send + Sync> Send for Clones<T> {}
@@ -452,11 +452,10 @@ impl<T: HeaderFirst> Ref<T> {
 
 impl<T: ?Sized> Ref<T> {
     /// # Safety
-    /// `at` points to a value that was created by [`with`](Ref::with), and has the provenance of the whole value. In
-    /// addition, one of two conditions holds. The first condition: the caller owns one of the value's strong counts
-    /// and passes this strong count to the result. The second condition: the caller never drops the returned
-    /// reference. The caller also owns another reference to the same value until the returned reference is no longer
-    /// used.
+    /// `at` points to a value that [`with`](Ref::with) created. `at` has the provenance of the whole value. In
+    /// addition, one of two conditions holds. The first condition: the caller owns one of the value's strong counts and
+    /// passes this strong count to the result. The second condition: the caller never drops the returned reference. The
+    /// caller also owns another reference to the same value until the returned reference is no longer used.
     #[inline]
     pub(crate) unsafe fn from_at(at: NonNull<T>) -> Self {
         Self { at }
@@ -476,8 +475,8 @@ impl<T: ?Sized> Ref<T> {
     #[inline]
     pub(crate) fn header(&self) -> &Header {
         // SAFETY: each value that a `Ref` points to was created as a value of a `HeaderFirst` type, and such a value
-        // begins with its header. This reference owns a strong count, or another reference owns a strong count as
-        // long as this reference is used (`from_at`). Therefore, the value is alive.
+        // begins with its header. Either this reference or another reference owns a strong count as long as this
+        // reference is used (`from_at`). Therefore, the value is alive.
         unsafe { self.at.cast::<Header>().as_ref() }
     }
 
@@ -543,8 +542,8 @@ impl<T: ?Sized> Deref for Ref<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this reference owns a strong count, or another reference owns a strong count as long as this
-        // reference is used (`from_at`). Therefore, the value is alive as long as this reference is borrowed.
+        // SAFETY: either this reference or another reference owns a strong count as long as this reference is used
+        // (`from_at`). Therefore, the value is alive as long as this reference is borrowed.
         unsafe { self.at.as_ref() }
     }
 }

@@ -13,12 +13,12 @@ use slab::Slab;
 /// The entry of one future in a list of wakers. A new key has no entry.
 ///
 /// The key is the position of the entry. An owner of a list takes out the whole list only once, and then adds no more
-/// wakers. Therefore, the position of an entry that was taken out never belongs to another future.
+/// wakers. Therefore, no other future gets the position of an entry that was taken out.
 #[derive(Debug, Default)]
 pub(crate) struct WatchKey(Option<NonZeroU32>);
 
 impl WatchKey {
-    /// Returns whether the future has added its waker to the list, and has not removed this waker.
+    /// Returns true if the future has added its waker to the list and has not removed this waker.
     #[inline]
     pub(crate) fn is_set(&self) -> bool {
         self.0.is_some()

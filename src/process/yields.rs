@@ -4,16 +4,15 @@
 //! [`Phase`].
 //!
 //! Each command has a slot in the table. The state of a slot changes only under the lock. Therefore, the order of the
-//! lock operations decides which of two concurrent answers is accepted. In the same way, this order decides between
-//! an answer and a concurrent cancellation, deadline or exit of the process. When the deadline of a command passes,
-//! the runtime answers the command through the same function that a handler uses. The number of a tag is never issued
+//! lock operations decides which of two concurrent answers is accepted. This order also decides when an answer races
+//! with a cancellation, with a deadline or with the exit of the process. When the deadline of a command passes, the
+//! runtime answers the command through the same function that a handler uses. The number of a tag is never issued
 //! twice. If a process chooses the same number again, the new tag gets another generation. Therefore, a late answer
 //! finds no command, even if a newer command uses the same slot.
 //!
-//! One change needs no lock: while the answer state of a command is open, the completion of the command may answer the
-//! command without the lock (`answer_state.rs`). A function that changes a slot under the lock first closes the answer
-//! state of this slot. Therefore, an answer without the lock and a change under the lock cannot happen at the same
-//! time.
+//! There is one exception: while the answer state of a command is open, the completion of the command may answer
+//! without the lock (`answer_state.rs`). A function that changes a slot under the lock first closes the answer state of
+//! this slot. Therefore, an answer without the lock and a change under the lock cannot happen at the same time.
 //!
 //! A stream is a command with a `Buffer` for its items. The lock of the table also protects the buffer. The process
 //! first pulls all items that were sent before the answer, and then receives the answer. No user code runs under the
@@ -117,7 +116,7 @@ pub(crate) enum Answerer {
     /// of the command. If the command has an answer state, the command was dispatched before its completion was
     /// created.
     Completion,
-    /// The same as `Completion`, but the answer must be accepted under the lock.
+    /// Like `Completion`, but this answer always needs the lock.
     Observed,
     /// Another part of the runtime, for example the timer of a deadline. It is possible that the command was not
     /// dispatched yet. The answer has the reply type of the command.
@@ -178,7 +177,7 @@ pub(crate) struct Yields {
     pending: AtomicU32,
     /// Whether some answers must be discarded when they arrive. The flag is written under the lock. Only the process
     /// itself reads the flag, without the lock. An old value of the flag does no harm. Another thread sets the flag
-    /// only for a command on the inline path, and such a command is checked under the lock when it moves to the table.
+    /// only for a command on the inline path. Such a command is checked under the lock when it moves to the table.
     recalled: AtomicBool,
     /// Whether a pending command may already have ended, for example because it was cancelled.
     overtaken: AtomicBool,
@@ -263,8 +262,8 @@ impl Yields {
             recalled: AtomicBool::new(false),
             overtaken: AtomicBool::new(false),
             over: AtomicBool::new(false),
-            // No command has been dispatched yet, and the first command will have the number 0. Therefore, the
-            // initial value is the number before 0, with wrap-around.
+            // No command has been dispatched yet, and the first command will have the number 0. Therefore, the initial
+            // value is the number before 0: `u32::MAX`.
             dispatched: AtomicU32::new(u32::MAX),
         }
     }
@@ -370,8 +369,8 @@ impl Yields {
     }
 
     /// Begins to measure a command that has just entered the table. `since` is the time in ns at which the command was
-    /// yielded. The caller is the process itself, and no handler has received the right to answer yet. If the command
-    /// is not in the table, this function does nothing.
+    /// yielded. The caller is the process itself, and no handler can answer the command yet. If the command is not in
+    /// the table, this function does nothing.
     #[cold]
     pub(crate) fn measure(&self, tag: Tag, since: u64) {
         if let Some(mut table) = self.table()
@@ -444,8 +443,8 @@ impl Yields {
         ended
     }
 
-    /// After a dispatch, clears the flag `overtaken` if no other command is pending. If no command is pending, no
-    /// command can have ended before its dispatch.
+    /// After a dispatch, clears the flag `overtaken` if no other command is pending. Only a pending command can end
+    /// before its dispatch.
     #[inline]
     pub(crate) fn forget_overtaken(&self) {
         if !self.has_pending() && self.overtaken.load(Ordering::Relaxed) {
@@ -456,9 +455,9 @@ impl Yields {
     /// Counts a command that will be dispatched at the end of the step. The caller holds the lock.
     fn note_pending(&self, tag: Tag) {
         count(&self.pending, 1);
-        // Calls, sleeps and inline commands also have numbers, and most of them do not change `dispatched`. Therefore,
-        // the 32-bit difference between the number of a new command and `dispatched` may wrap. In this case, each
-        // pending command is looked up before its dispatch.
+        // Calls, sleeps and inline commands also take numbers, but most of these numbers do not change `dispatched`.
+        // Therefore, the 32-bit difference between the number of a new command and `dispatched` may wrap. In this case,
+        // each pending command is looked up before its dispatch.
         if !tag.is_chosen() && !self.is_undispatched(tag) {
             self.overtaken.store(true, Ordering::Relaxed);
         }
@@ -490,8 +489,7 @@ impl Yields {
     /// during this call.
     pub(crate) fn outstanding(&self) -> usize {
         // The number of answers is read first. A command is counted in `flying` before the command is answered.
-        // Therefore, `flying` minus the number of answers is never negative, except if the processor exchanges the
-        // two loads.
+        // Therefore, `flying` minus the number of answers is negative only if the processor reorders the two loads.
         let answered = self.table.get().map_or(0, |table| table.answers.load(Ordering::Relaxed));
         let outstanding = self.flying.load(Ordering::Relaxed).wrapping_sub(answered);
         usize::try_from(outstanding as i32).unwrap_or(0)
@@ -505,16 +503,16 @@ impl Yields {
         if was_issued { Late::Spent } else { Late::Unknown }
     }
 
-    /// Answers a command. Of all answers to one tag, at most one answer is accepted with `Ok`. This function calls
-    /// `taken` before another thread can read the answer. If the command is measured, this function calls `measured`
-    /// with the name of the command type and the time at which the command was yielded. If the table must store the
-    /// answer, this function moves the answer out of `answer`.
+    /// Answers a command. At most one answer to a tag is accepted with `Ok`. This function calls `taken` before another
+    /// thread can read the answer. If the command is measured, this function calls `measured` with the name of the
+    /// command type and the time at which the command was yielded. If the table must store the answer, this function
+    /// moves the answer out of `answer`.
     ///
     /// If the answer is accepted, this function calls `deliver`, and passes the action that `deliver` must perform.
-    /// Except for [`Answered::Discard`], this action queues the process or wakes a future of the process. After that,
-    /// this function wakes the tasks that wait for the end of the command. These tasks are woken after the call of
-    /// `deliver`, because the waker of such a task may be foreign, and a foreign waker may block until the process
-    /// has run.
+    /// Unless this action is [`Answered::Discard`], `deliver` queues the process or wakes a future of the process.
+    /// After that, this function wakes the tasks that wait for the end of the command. The waker of such a task may be
+    /// foreign, and a foreign waker may block until the process has run. Therefore, these tasks are woken after the
+    /// call of `deliver`.
     ///
     /// # Errors
     /// Returns the reason why the answer was refused. If the answer comes from the application, an answer of a wrong
@@ -534,8 +532,8 @@ impl Yields {
         let Some(shared) = self.table.get() else { return Err(Late::Unknown) };
         if from == Answerer::Completion && shared.states.answer(tag) {
             shared.answers.fetch_add(1, Ordering::Relaxed);
-            // The name of the command needs the lock. No answer that is recorded with this name takes this path: an
-            // observed process passes `Answerer::Observed`.
+            // The name of the command needs the lock. No caller on this path records the name: an observed process
+            // passes `Answerer::Observed`.
             taken(&|| "");
             deliver(Answered::Event(tag), answer);
             return Ok(());
@@ -613,9 +611,9 @@ impl Yields {
         }
     }
 
-    /// Returns whether the process still wants an answer that the process reads as an event. If the command was
-    /// cancelled while the answer was in the mailbox, the process does not want the answer. If the command was not
-    /// cancelled, its slot stays occupied until the command is [collected](Self::collect).
+    /// The process reads the answer to this command as an event. Returns whether the process still wants the answer. If
+    /// the command was cancelled while the answer was in the mailbox, the process does not want the answer. If the
+    /// command was not cancelled, its slot stays occupied until the command is [collected](Self::collect).
     #[inline]
     pub(crate) fn wants_answer(&self, tag: Tag) -> bool {
         !self.recalled.load(Ordering::Relaxed) || !self.was_recalled(tag)
@@ -709,8 +707,8 @@ impl Yields {
         }
     }
 
-    /// Adds the generation to a tag that the process chose: the result refers to the command that has this tag now.
-    /// Returns `None` if no command has the chosen tag now. Returns any other tag unchanged.
+    /// Adds the current generation to a tag that the process chose. The result refers to the command that has this tag
+    /// now. Returns `None` if no command has the chosen tag now. Returns any other tag unchanged.
     pub(crate) fn with_current_generation(&self, tag: Tag) -> Option<Tag> {
         if !tag.is_chosen() {
             return Some(tag);

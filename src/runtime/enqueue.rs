@@ -75,10 +75,9 @@ impl Task for Job {
         }
     }
 
-    /// Polls the future of a guest thread with a new budget. The future may belong to a step that calls
-    /// `Runtime::block_on`, or to a step of another runtime. The budget of this step may be spent. With this spent
-    /// budget, the future would wake itself at each poll, and would make no progress. Therefore, each poll gets a new
-    /// budget.
+    /// Polls the future of a guest thread with a new budget. The poll may happen inside a step, for example a step that
+    /// calls `Runtime::block_on`, or a step of another runtime. The budget of this step may be spent. With a spent
+    /// budget, the future would wake itself at each poll and make no progress. Therefore, each poll gets a new budget.
     fn poll_own<R>(poll: impl FnOnce() -> R) -> R {
         Current::with(|current| current.with_budget(poll))
     }
@@ -188,8 +187,8 @@ fn to_threads_elsewhere(job: Job, how: Placement, kept: Option<&SchedulerHandle>
     let own;
     let place = match kept {
         Some(place) => place,
-        // The reference `own` must outlive the push. After the push, the job may run, end, and drop the last reference
-        // to the runtime except `own`.
+        // The reference `own` must outlive the push. After the push, the job may run to its end. Then `own` may be the
+        // last reference to the runtime.
         None => {
             own = Arc::clone(&job.host().shared().place);
             &own
@@ -202,7 +201,7 @@ fn to_threads_elsewhere(job: Job, how: Placement, kept: Option<&SchedulerHandle>
 }
 
 /// Queues a batch of new jobs under one lock. The jobs are spawned with normal priority. If an observer has already
-/// changed the priority of a process, the change has an effect after the first turn of this process.
+/// changed the priority of a process, the new priority has an effect only after the first turn of this process.
 pub(crate) fn all_to_threads(place: &SchedulerHandle, jobs: Vec<Job>) {
     for job in &jobs {
         if let Job::Process(ready) = job {

@@ -43,9 +43,9 @@ use crate::task::join::JoinHandle;
 /// worker](crate::observe::Finding::BlockedWorker) for such a step, and
 /// [`ProcessDetails::step`](crate::observe::ProcessDetails::step) is always `None`.
 ///
-/// If the runtime has no workers, up to 200 turns of these processes may run between two turns of other processes. A
-/// step of such a process must not call [`Runtime::block_on`] with a future that waits for a process of the same set,
-/// because this call does not poll the set.
+/// If the runtime has no workers, up to 200 turns of these processes may run between two turns of other processes.
+/// Inside a step of such a process, do not wait with [`Runtime::block_on`] for another process of the same set: this
+/// call does not poll the set.
 ///
 /// The drop of the `LocalSet` kills its remaining processes, and runs their exits on this thread. If the `LocalSet` is
 /// passed to [`std::mem::forget`], even the drop of the runtime does not kill these processes. If a process drops
@@ -133,7 +133,7 @@ impl Drop for DriverEntry<'_> {
     }
 }
 
-/// Number of exits below which a `LocalSet` does not search its list for exited processes.
+/// Minimum number of exits before a `LocalSet` searches its list for exited processes.
 const FEW: usize = 64;
 
 /// `Schedule` of a process that is not `Send`. The process is queued for the thread of its `LocalSet`.
@@ -159,8 +159,8 @@ impl Schedule for OnThread {
 }
 
 impl LocalQueue {
-    /// Queues a process. Any thread may call this function. No wake-up is lost, because this function queues the
-    /// process before it wakes the driver, and `drive` registers its waker before it checks the queue.
+    /// Queues a process. Any thread may call this function. No wake-up is lost: this function first queues the process
+    /// and then wakes the driver, and `drive` first registers its waker and then checks the queue.
     fn push(&self, ready: RunnableProcess) {
         // The priority is ignored, because all local processes have normal priority.
         let _ = ready.head().ready();
@@ -235,8 +235,8 @@ impl LocalSet<'_> {
         }
         self.queue.exited.store(0, Ordering::Relaxed);
         let mut spawned = self.spawned.take();
-        // If the last other reference to a process is dropped during this scan, the drop of `present` drops the values
-        // of the user. Therefore no borrow of the list exists then.
+        // The last other reference to a process may be dropped during this scan. Then the drop of `present` drops
+        // values of the user. Therefore, the list is not borrowed during the drop of `present`.
         let mut present = Vec::new();
         spawned.retain(|process| {
             let control = process.upgrade();
@@ -342,20 +342,20 @@ impl Drop for LocalSet<'_> {
 
 impl LocalSet<'_> {
     fn end(&self) {
-        // After this function, no thread runs the processes of the `LocalSet`. The remaining processes are killed here,
-        // and exit in the loop below.
+        // After this function has returned, no thread runs the processes of the `LocalSet`. The remaining processes are
+        // killed here, and exit in the loop below.
         let mut alive: Vec<_> = self.spawned.take().iter().filter_map(Weak::upgrade).collect();
         alive.iter().for_each(|control| control.kill());
-        // If a process of this thread is `Running` here, the step of this process has called this `drop`. This process
-        // can exit only after this function has returned. Therefore, the loop must not wait for this process.
+        // If a process of this thread is `Running` here, its step has dropped the `LocalSet`. This process can exit
+        // only after this function has returned. Therefore, the loop must not wait for this process.
         alive.retain(|control| control.head().state() != Some(ProcessState::Running));
         loop {
             while let Some(ready) = self.queue.pop() {
                 Job::Process(ready).run_here();
             }
-            // If another thread is waking a process at this moment, the kill does not queue this process, and the other
-            // thread has perhaps not queued the process yet. After this loop, no thread can run or drop a process of
-            // the `LocalSet`. Therefore, the loop waits until the other thread has queued the process.
+            // Another thread may be waking a process at this moment. Then the kill does not queue this process, and the
+            // other thread may queue it later. After this loop, no thread can run or drop a process of the `LocalSet`.
+            // Therefore, the loop waits until the other thread has queued the process.
             if alive.iter().all(|control| control.head().has_ended()) || planted!("local_drop_looks_once") {
                 break;
             }
@@ -373,8 +373,8 @@ mod tests {
     use crate::Exit;
     use crate::platform::sync::OnceLock;
 
-    /// 4.7j: the list of the spawned processes keeps the memory of few exited processes, also if no process is spawned
-    /// after a burst.
+    /// 4.7j: the list of the spawned processes keeps the memory of only a few exited processes, even if no process is
+    /// spawned after a burst.
     #[test]
     fn the_memory_of_exited_processes_is_freed() {
         const BURST: usize = 10_000;

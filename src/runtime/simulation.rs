@@ -42,7 +42,7 @@ use crate::runtime::simulation::idle::Idle;
 use crate::runtime::simulation::queue::{Next, Own, ReadyEntry, ReadyQueue};
 use crate::runtime::simulation::trace::{Trace, What};
 
-/// Number of turns after which the clock advances by one millisecond, if the clock has not moved during these turns.
+/// If the clock has not moved during this number of turns, the clock advances by one millisecond.
 const TURNS_PER_MS: u32 = 1_000;
 /// Maximum number of waiting processes that the panic message of a deadlock lists.
 const MAX_NAMED: usize = 20;
@@ -133,8 +133,8 @@ pub struct Simulation {
     queue: Arc<ReadyQueue>,
     trace: Arc<Trace>,
     /// The unobserved failures. Each entry describes a crash report. The entry contains the pid of the process that
-    /// failed first, and the summary of the report as text. The list does not contain the exits themselves, because the
-    /// error in an exit may contain a reference to the simulation, and the destructor of this error is user code.
+    /// failed first, and the summary of the report as text. The list does not contain the exits themselves: the error
+    /// in an exit may contain a reference to the simulation, and the destructor of this error is user code.
     unobserved: Arc<Mutex<Vec<(Pid, String)>>>,
     idle: Idle,
     /// Number of turns since the clock last moved.
@@ -142,7 +142,7 @@ pub struct Simulation {
     /// The sampling state of the thread at the end of the last run. The next run continues with this state, so the code
     /// between two runs cannot change which messages are measured.
     sampling: Sampling,
-    /// The value that the next call of [`Current::skips_pause`] returns, saved at the end of the last run.
+    /// Next result of [`Current::skips_pause`], saved at the end of the last run.
     skips_pause: bool,
 }
 
@@ -300,16 +300,17 @@ impl Simulation {
         }
     }
 
-    /// Sets the maximum number of time steps without progress. Default: 65,536. A run with fewer time steps is not a
-    /// deadlock while timers still fire. After this number of time steps, the run can be a deadlock even if timers
-    /// still fire. `u64::MAX` means no limit.
+    /// Sets the maximum number of time steps without progress. Default: 65,536. While timers still fire, a run with
+    /// fewer such time steps is not a deadlock. After this number of time steps, the run can be a deadlock even if
+    /// timers still fire. `u64::MAX` means no limit.
     ///
     /// If no process is runnable, the clock jumps to the next deadline, and this jump is a time step. Two kinds of
     /// events are progress: a poll of the future that the simulation runs, and the first turn of a process after the
-    /// simulation began to count the time steps. The first turn of a process is not progress if the process was spawned
-    /// after the first 1,024 of these time steps. Therefore, a run that only spawns process after process can be a
-    /// deadlock. A run is a deadlock only if each timer that was set before these time steps has fired or was
-    /// cancelled. If a process must sleep more often than this limit before it wakes another process, raise the limit.
+    /// simulation has listed this process. The simulation lists all processes 1,024 time steps after the last poll of
+    /// the future. A process that was spawned later is not in the list, so its turns are not progress. Therefore, a run
+    /// can be a deadlock even if it spawns new processes again and again. If a timer was set before the time steps
+    /// without progress and is still pending, the run is not a deadlock. If a process must sleep more often than this
+    /// limit before it wakes another process, raise the limit.
     #[must_use]
     pub fn deadlock_after(mut self, steps: u64) -> Self {
         self.idle.set_limit(steps);
@@ -374,9 +375,8 @@ impl Simulation {
         self.host.begin_shutdown(deadline);
         self.inside(|this| {
             while !(this.host.all_ended() && this.host.alive().is_empty()) {
-                // If a process is always runnable, the clock advances with the number of turns. The comparison is `>`
-                // and not `>=`, because a shutdown with `within` equal to zero still runs the processes that are
-                // runnable now.
+                // If a process is always runnable, the clock advances with the number of turns. With `>=` instead of
+                // `>`, a shutdown with `within` equal to zero would not run the processes that are runnable now.
                 if this.now() > deadline {
                     break;
                 }
@@ -420,8 +420,8 @@ impl Simulation {
         });
     }
 
-    /// Runs `f` on this thread, which counts as the only worker of this simulation during the call. `f` runs outside
-    /// the turns of processes.
+    /// Runs `f` on this thread. During the call, this thread counts as the only worker of this simulation. `f` runs
+    /// outside the turns of processes.
     fn inside<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let _counting = self.host.shared().metrics.enter(0);
         let _pids = Simulated::enter(self.host.shared().pid_table.incarnation());
@@ -478,8 +478,8 @@ impl Simulation {
     }
 
     /// Panics because the future can never complete. If `beside_timers` is `None`, no process is runnable and no timer
-    /// is set. If `beside_timers` is `Some`, this argument contains the deadlocked processes, and only timers wake the
-    /// other processes.
+    /// is set. If `beside_timers` is `Some`, its set contains the deadlocked processes, and only timers wake the other
+    /// processes.
     #[track_caller]
     fn stuck(&self, beside_timers: Option<BTreeSet<u64>>) -> ! {
         let mut left = self.host.left();
@@ -510,8 +510,8 @@ impl Simulation {
     }
 }
 
-/// Guard of a run. During the run, the thread uses two values of the simulation: the sampling state, and the value that
-/// the simulation has saved for the next call of [`Current::skips_pause`].
+/// Guard of a run. During the run, the thread uses two saved values of the simulation: the sampling state, and the next
+/// result of [`Current::skips_pause`].
 struct RunGuard<'a> {
     simulation: &'a mut Simulation,
     /// The state of the thread outside the run.

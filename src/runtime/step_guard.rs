@@ -1,5 +1,5 @@
-//! Records a step that calls `Runtime::block_on`, and the polls and wake-ups of the future that the step has passed to
-//! `block_on`.
+//! Records a step that calls `Runtime::block_on`. Also records the polls and wake-ups of the future that the step has
+//! passed to `block_on`.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -27,8 +27,8 @@ impl TokioContext {
         Self { handle: Some(handle) }
     }
 
-    /// Calls `f` inside the context. If the destructors of this thread's thread-locals run, and the thread-local of
-    /// tokio is already destroyed, the thread can enter no context. In this case, calls `f` outside the context.
+    /// Calls `f` inside the context. When a thread exits, the destructors of its thread-locals run. If the thread-local
+    /// of tokio is already destroyed, the thread cannot enter a context. In this case, calls `f` outside the context.
     #[inline]
     pub(crate) fn within<R>(&self, f: impl FnOnce() -> R) -> R {
         #[cfg(feature = "tokio")]
@@ -42,7 +42,7 @@ impl TokioContext {
     }
 
     /// Calls `f` as [`within`](Self::within) does. If `f` waits, `f` blocks the thread. Even without a context, the
-    /// calling thread may be inside a task of another tokio runtime, so `f` never uses the budget of this task.
+    /// calling thread may be inside a task of another tokio runtime. `f` never uses the budget of such a task.
     pub(crate) fn within_blocking<R>(&self, f: impl FnOnce() -> R) -> R {
         self.within(|| {
             #[cfg(feature = "tokio")]
@@ -57,8 +57,8 @@ impl TokioContext {
         FutureWithin { future: Some(future), context: self.clone() }
     }
 
-    /// Returns a wrapper for the main function of a thread. The wrapper enters the context, and then calls `wrap` or,
-    /// without a `wrap`, the main function. If there is no context, returns `wrap` unchanged.
+    /// Returns a wrapper for the main function of a thread. The wrapper enters the context, and then calls `wrap`. If
+    /// `wrap` is `None`, the wrapper calls the main function itself. If there is no context, returns `wrap` unchanged.
     pub(crate) fn wrap(&self, wrap: Option<WrapThread>) -> Option<WrapThread> {
         #[cfg(feature = "tokio")]
         if self.handle.is_some() {
@@ -74,9 +74,9 @@ impl TokioContext {
     }
 }
 
-/// Calls `f` without the budget of a task of tokio. If this thread is inside a task of tokio, the operations of tokio
-/// that `f` calls use the budget of this task. Tokio restores the budget only when the poll of the task ends, but `f`
-/// blocks this poll until the operations complete.
+/// Calls `f` without the budget of a task of tokio. Otherwise, if this thread is inside a task of tokio, the operations
+/// of tokio in `f` would use the budget of this task. Tokio restores the budget only when the poll of the task ends,
+/// but `f` blocks this poll until the operations complete.
 #[cfg(feature = "tokio")]
 fn unconstrained<R>(f: impl FnOnce() -> R) -> R {
     let mut f = Some(f);

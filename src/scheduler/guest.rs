@@ -35,8 +35,8 @@ const SHORT: Duration = Duration::from_micros(20);
 /// Maximum number of successive polls of a guest's own future, if another thread wakes the future during each poll.
 /// After these polls, one task runs.
 const OWN_POLLS_IN_A_ROW: u32 = 16;
-/// Maximum number of guests that are woken when one slot becomes vacant. This number is not smaller, because it is
-/// possible that executors never poll some of these guests again.
+/// Maximum number of guests that are woken when one slot becomes vacant. This number is not smaller, because executors
+/// may never poll some of these guests again.
 const WAKES_PER_VACANCY: usize = SLOTS;
 /// Maximum time for which a thread without a worker slot parks. Then the thread checks the timers and the sockets.
 const PARK_WITHOUT_SLOT: Duration = Duration::from_secs(1);
@@ -45,8 +45,8 @@ const PARK_WITHOUT_SLOT: Duration = Duration::from_secs(1);
 /// First, the system could not start the helper thread that waits in the poller. Second, all workers are awake, and the
 /// monitor would notice a long step of these workers too late.
 const POLL_WITHOUT_THREAD: Duration = Duration::from_millis(10);
-/// Minimum time between two checks of the sockets by a thread in `block_on` whose own future wakes itself. A check is a
-/// system call, so it should not follow each short poll of the future.
+/// If the own future of a thread in `block_on` wakes itself, this thread checks the sockets at most once in this time.
+/// A check is a system call, so it should not follow each short poll of the future.
 const SOCKETS_EVERY: Duration = Duration::from_micros(50);
 
 /// Number of rounds of a search of a guest thread. A guest parks early, because its time belongs to the application.
@@ -123,8 +123,8 @@ impl Budget {
     /// Counts a poll of the guest's own future. The poll counts as one task. The duration of the poll does not affect
     /// how often the guest reads the clock.
     ///
-    /// If the time of the budget is over, one task may still run. Without this task, no task would ever run if each
-    /// poll of the future took the whole time of the budget.
+    /// If the time of the budget is over, one task may still run. Otherwise, if each poll of the future took the whole
+    /// time of the budget, no task would ever run.
     pub(crate) fn spend_own(&mut self, now: Duration) {
         self.tasks = self.tasks.saturating_sub(1);
         if now >= self.until {
@@ -235,7 +235,7 @@ struct GuestSlot<T: Task> {
     worker: Option<UniqueRc<Worker<T>>>,
     /// True for a guest in `block_on`, and false for a polled guest.
     is_thread: bool,
-    /// Whether the guest has announced that it sleeps, and has not retracted the announcement.
+    /// True if the guest has announced that it sleeps and has not retracted the announcement yet.
     asleep: bool,
     /// Number of the guest in the list of waiting guests, if the guest waits for a vacant slot.
     waits: Option<u64>,
@@ -272,11 +272,11 @@ impl WaitingGuests {
     }
 
     /// Removes the oldest guests, up to and including the first guest in `block_on`, and returns their wakers. An
-    /// executor may never poll a polled guest again. In contrast, a thread in `block_on` that is woken always either
-    /// tries to occupy a slot, or leaves and wakes the next guests. If this function returned the wakers of all guests,
-    /// each vacant slot would wake every waiting guest. Therefore it returns at most [`WAKES_PER_VACANCY`] wakers. If
-    /// at least this number of polled guests have waited longer than a thread in `block_on`, the thread gets no wake-up
-    /// and tries again after [`PARK_WITHOUT_SLOT`].
+    /// executor may never poll a polled guest again. In contrast, a woken thread in `block_on` always reacts: it tries
+    /// to occupy a slot, or it leaves and wakes the next guests. If this function returned the wakers of all guests,
+    /// each vacant slot would wake every waiting guest. Therefore it returns at most [`WAKES_PER_VACANCY`] wakers.
+    /// Suppose that a thread in `block_on` waits behind this number of polled guests or more. Then the thread gets no
+    /// wake-up, and tries again after [`PARK_WITHOUT_SLOT`].
     pub(super) fn next_wakers(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
         while wakers.len() < WAKES_PER_VACANCY
@@ -475,8 +475,8 @@ pin_project! {
         future: F,
         guest: GuestSlot<T>,
         own: Arc<OwnWaker>,
-        // How often the guest's own future was polled since the last task ran. One poll of `Run` may poll the own
-        // future several times.
+        // Number of polls of the guest's own future since the last task. One poll of `Run` may poll the own future
+        // several times.
         polls: u32,
     }
 }
@@ -607,7 +607,7 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Returns whether there is a poller, and neither a timekeeper nor the helper thread waits in it.
+    /// Returns true if there is a poller and no thread waits in it, neither a timekeeper nor the helper thread.
     fn poller_lacks_waiter(&self) -> bool {
         self.poller().is_some() && self.idle.timekeeper().is_none() && !self.has_poll_thread()
     }
@@ -658,9 +658,9 @@ impl<T: Task> Scheduler<T> {
                 continue;
             }
             let Some(worker) = &guest.worker else {
-                // All slots are occupied. Therefore this thread waits for a slot and for its own future. The threads in
-                // the slots may all be blocked in steps that also wait for a slot. In this case none of these threads
-                // checks the timers and the sockets. Therefore this thread checks them.
+                // All slots are occupied. Therefore this thread waits for a slot and for its own future. Each of the
+                // threads in the slots may be blocked in a step that itself waits for a slot. In this case none of
+                // these threads checks the timers and the sockets. Therefore this thread checks them.
                 Worker::<T>::share_here();
                 if !own.is_woken() {
                     let most = if self.poller_lacks_waiter() { POLL_WITHOUT_THREAD } else { PARK_WITHOUT_SLOT };
@@ -678,7 +678,7 @@ impl<T: Task> Scheduler<T> {
                 // timekeeper.
                 let poller = self.poller().filter(|_| self.idle.timekeeper() == Some(worker.slot()));
                 unpark.park(poller, || worker.park(&mut ready));
-                // The driver stores this time, and processes that begin to wait read the stored time.
+                // The driver stores this time. When a process begins to wait, it reads the stored time.
                 let _ = self.driver.now();
                 worker.wake_up();
                 guest.queue_ready(ready);
@@ -726,9 +726,9 @@ mod tests {
         assert_eq!(tasks(Duration::ZERO), Some(TASKS_PER_POLL));
         assert_eq!(tasks(TIME_PER_POLL), Some(1));
         assert_eq!(tasks(TIME_PER_POLL / 4), Some(4));
-        // A guest may exceed its time by at most the tasks between two readings of the clock.
+        // After the time of a guest is over, tasks may still run until the guest next reads the clock.
         assert!(tasks(STEP).is_some_and(|tasks| (100..100 + TASKS_PER_READING).contains(&tasks)));
-        // After the first poll of the guest's own future, the budget keeps one task, even if this poll takes very long.
+        // Even if the first poll of the guest's own future takes very long, the budget still allows one task.
         let mut own = Budget::of_a_poll(now);
         own.spend_own(now + 2 * TIME_PER_POLL);
         assert!(!own.is_over());

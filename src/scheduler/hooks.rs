@@ -18,7 +18,7 @@ pub(crate) struct Hooks {
     pub(crate) stop: Option<Hook>,
     /// Called before a worker announces that it will park.
     pub(crate) park: Option<Hook>,
-    /// Called after a worker was unparked, or if the worker has not parked because it has found work.
+    /// Called after a worker was unparked. Also called if a worker found work and therefore did not park.
     pub(crate) unpark: Option<Hook>,
     /// Called with the number of a slot, when a worker thread occupies this slot. The call does not unwind.
     pub(crate) occupied: Option<Arc<dyn Fn(usize) + Send + Sync>>,

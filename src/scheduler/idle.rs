@@ -74,7 +74,7 @@ impl Iterator for Chosen {
     }
 }
 
-/// The means to wake the worker of a slot.
+/// Specifies how the worker of a slot is woken.
 #[derive(Debug, Default)]
 enum Parker {
     #[default]
@@ -187,8 +187,8 @@ impl Idle {
             if more == 0 {
                 return Chosen(polled);
             }
-            // This function chooses `more` sleeping slots, namely the slots with the lowest numbers. The variable
-            // `stay` contains the bits of all sleeping slots that continue to sleep.
+            // This function chooses the sleeping slots with the lowest numbers. The variable `more` is the number of
+            // chosen slots. The variable `stay` contains the bits of all sleeping slots that continue to sleep.
             let stay = (0..more).fold(word.sleepers(), |left, _| left & (left - 1));
             let chosen = word.sleepers() & !stay;
             let searching = if planted!("idle_batch_counts_one") { 1 } else { more };
@@ -303,8 +303,8 @@ impl Idle {
 
     fn set_parker(&self, slot: usize, parker: Parker) {
         let former = std::mem::replace(&mut *self.slots[slot].parker.lock(), parker);
-        // The drop of a waker is user code and may panic. The panic must not unwind through the caller. If the
-        // caller is leaving its slot, the slot would never become vacant after such an unwind.
+        // The drop of a waker is user code and may panic. The panic must not unwind through the caller. Suppose that
+        // the caller is leaving its slot. After an unwind, this slot would never become vacant.
         contain(|| drop(former));
     }
 
@@ -369,7 +369,8 @@ mod tests {
         assert!(idle.stop_searching());
     }
 
-    /// 4.5c: a push of one task chooses one sleeping worker, but no worker if another worker already searches.
+    /// 4.5c: a push of one task chooses one sleeping worker. If another worker already searches, the push chooses no
+    /// worker.
     #[test]
     fn a_push_of_one_task_chooses_a_sleeping_worker_only_if_no_worker_searches() {
         let idle = Idle::new(4);

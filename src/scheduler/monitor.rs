@@ -3,8 +3,9 @@
 //! still in the same step. If a step is long, the monitor starts a replacement thread, and other workers steal the
 //! tasks in the queues of the blocked worker.
 //!
-//! The monitor compares the numbers of polls that the workers count, so no step has to read a clock. The monitor thread
-//! starts when the first task runs. While no worker runs tasks, the monitor sleeps without periodic wake-ups.
+//! Each worker counts its polls, and the monitor compares these counts. Therefore no step has to read a clock. The
+//! monitor thread starts when the first task runs. While no worker runs tasks, the monitor sleeps without periodic
+//! wake-ups.
 
 use std::time::Duration;
 
@@ -17,19 +18,19 @@ use crate::scheduler::{LONGEST_DELAY, Scheduler, Task};
 
 /// Shortest time between two checks.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// After this number of successive checks that find no busy worker, the monitor sleeps. A worker must later wake the
-/// monitor, and this wake-up costs as much as the wake-up of another worker.
+/// If this number of successive checks find no busy worker, the monitor sleeps. A worker must later wake the monitor,
+/// and this wake-up costs as much as the wake-up of another worker.
 const GRACE: u32 = 10;
 /// Pause after a check that found no busy worker, in multiples of the usual pause. The longer pause saves wake-ups of
-/// the monitor thread. A step that begins after such a check is handed over after at most 2 + [`LONG`] usual pauses:
-/// see [`bound`](Monitor::bound). With the value 1, the monitor took 23 % of the CPU time in the row `pause` of the
-/// bench `sockets`.
+/// the monitor thread. If a step begins after such a check, the monitor hands over this step after at most 2 + [`LONG`]
+/// usual pauses: see [`bound`](Monitor::bound). With the value 1, the monitor took 23 % of the CPU time in the row
+/// `pause` of the bench `sockets`.
 const IDLE_PAUSES: u32 = 2;
 /// A step counts as long if the monitor sees the same step in a first check and in this number of further checks. The
 /// pause between two checks is the threshold divided by this number.
 const LONG: u32 = 2;
 
-/// Number of checks between two attempts to start a replacement thread that the system has refused.
+/// Number of checks between two attempts to start a replacement thread, if the system refuses to start this thread.
 const HIRE_EVERY: u32 = 16;
 
 const ASLEEP: u8 = 0;
@@ -59,14 +60,14 @@ impl Monitor {
         let _ = self.state.compare_exchange(OFF, ASLEEP, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Returns the maximum time after which the monitor notices a long step, within the precision of the system's
-    /// timers. Returns `None` if the monitor is off.
+    /// Returns the maximum time until the monitor notices a long step. This time does not include the delays of the
+    /// system's timers. Returns `None` if the monitor is off.
     pub(super) fn bound(&self) -> Option<Duration> {
         let is_on = self.state.load(Ordering::Relaxed) != OFF;
         is_on.then(|| self.pause.saturating_mul(IDLE_PAUSES + LONG))
     }
 
-    /// Returns whether the monitor is on and notices a long step or a blocked waker within [`LONGEST_DELAY`].
+    /// Returns true if the monitor is on and notices a long step or a blocked waker within [`LONGEST_DELAY`].
     pub(super) fn is_fast(&self) -> bool {
         self.bound().is_some_and(|bound| bound <= LONGEST_DELAY)
     }
@@ -92,7 +93,7 @@ pub(super) struct Seen {
     step: u64,
     /// Time of the first check that saw the step.
     since: Duration,
-    /// Number of further checks in which the number of the step was unchanged.
+    /// Number of later checks that found the same step number.
     times: u32,
 }
 
@@ -130,8 +131,8 @@ impl<T: Task> Scheduler<T> {
         let mut quiet = 0;
         let (mut was_untimed, mut checks) = (false, 0_u32);
         while self.pause(if quiet == 0 { 1 } else { IDLE_PAUSES }) {
-            // The driver stores this time, and processes that begin to wait read the stored time. A worker that neither
-            // parks nor has timers does not update the stored time.
+            // The driver stores this time. When a process begins to wait, it reads the stored time. A worker that
+            // neither parks nor has timers does not update the stored time.
             let _ = self.driver.now();
             let mut busy = false;
             for (slot, seen) in seen.iter_mut().enumerate().take(self.remotes().len()) {
@@ -195,8 +196,8 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Returns a number that changes with each step of the worker, and each time that the worker begins to call wakers
-    /// or a hook.
+    /// Returns a number that changes in two cases: the worker begins a step, or the worker begins to call wakers or a
+    /// hook.
     pub(super) fn step_number(&self, slot: usize) -> u64 {
         self.metrics.polls(slot) + self.worker_slots[slot].user_calls()
     }
@@ -219,8 +220,9 @@ impl<T: Task> Scheduler<T> {
                 seen.times += 1;
                 let label = worker_slot.label();
                 if seen.times < LONG {
-                    // The code of the step may check for this preemption request, and may then yield. If the request is
-                    // still there when the step counts as long, the step has not checked for half of the threshold.
+                    // The code of the step may check for this preemption request, and may then yield. If the request
+                    // still exists when the step counts as long, the step made no such check during the last half of
+                    // the threshold.
                     worker_slot.ask(label);
                 } else {
                     worker_slot.set_blocked_since(seen.since, true);

@@ -1,6 +1,6 @@
-//! Queues of the high and the low priority, and the rule that determines at which attempts each priority comes first.
-//! All workers share these queues for two reasons. An urgent task should not wait for one particular worker. A task of
-//! low priority may run on any core, even if the cache of another core contains its data.
+//! Queues of the tasks of high and low priority. This file also decides which priority comes first at each attempt of a
+//! worker to find a task. All workers share these queues for two reasons. An urgent task should not wait for one
+//! particular worker. A task of low priority may run on any core, even if the cache of another core contains its data.
 //!
 //! While both queues are empty, a check of both queues costs only one load.
 
@@ -60,8 +60,8 @@ impl<T> PriorityQueues<T> {
         pushed
     }
 
-    /// The worker numbers its attempts to find a task, and `look` is the number of the present attempt. If a task of
-    /// high or low priority comes first at this attempt, takes this task. Otherwise returns `None`.
+    /// The worker numbers its attempts to find a task, and `look` is the number of the present attempt. If the high or
+    /// the low priority comes first at this attempt, takes a task of this priority. Otherwise returns `None`.
     #[cold]
     pub(super) fn first(&self, look: u32) -> Option<T> {
         if look.is_multiple_of(LOW_EVERY) {

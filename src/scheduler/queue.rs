@@ -23,8 +23,8 @@ use crate::scheduler::SLOTS;
 use crate::scheduler::injector::Injector;
 use crate::scheduler::spawned::{NewTasks, NewTasksRemote, certain};
 
-/// Budget that the `next` slot and the queue of new tasks share. While tasks wait in the deque, at most this number of
-/// tasks from the `next` slot and the queue of new tasks run in a row.
+/// Budget that the `next` slot and the queue of new tasks share. While tasks wait in the deque, the worker takes at
+/// most this number of tasks in a row from the `next` slot and the queue of new tasks.
 const BUDGET: u8 = 16;
 /// When the budget is spent, the next task usually comes from the deque. However, every fourth time that the budget is
 /// spent, the next task comes from the queue of new tasks.
@@ -47,7 +47,8 @@ pub enum QueueOrder {
     ///
     /// A spawned process is *new* until it has run. New processes run before the other waiting processes, and the
     /// newest process runs first. Therefore, if processes spawn a tree of processes, the tree runs depth first. While
-    /// other processes wait, at most 16 new or last woken processes run in a row. Then one of the other processes runs.
+    /// other processes wait, new processes and the process that was woken last get at most 16 turns in a row. Then one
+    /// of the other processes runs.
     #[default]
     Fifo,
     /// Last in, first out. The process that was woken or spawned last runs first, because its data is still in the
@@ -162,8 +163,8 @@ impl<T> Remote<T> {
 #[derive(Debug)]
 pub(crate) struct Queues<T> {
     slot: Deque<T>,
-    /// Whether the task in the `next` slot is new, that is, whether the task has not run yet. If the `next` slot is
-    /// empty, this field has no meaning.
+    /// True if the task in the `next` slot is new. A new task has not run yet. If the `next` slot is empty, this field
+    /// has no meaning.
     slot_is_new: Cell<bool>,
     /// Remaining budget. The worker runs at most this number of tasks from the `next` slot and the queue of new tasks
     /// together. Then the worker runs a task of the deque.
@@ -172,7 +173,7 @@ pub(crate) struct Queues<T> {
     spent: Cell<u32>,
     /// Number of times that a worker of this slot has looked for a task. At some values of this count, the worker
     /// checks the queues in another order. The count belongs to the slot and not to the worker, because a guest may
-    /// occupy the slot for only one attempt at a time.
+    /// leave the slot after only one attempt.
     looks: Cell<u32>,
     /// The unattended slot that `next_unattended` returned last.
     last_unattended: Cell<usize>,
@@ -242,7 +243,7 @@ impl<T> Queues<T> {
     }
 
     /// Returns the unattended slot from which a worker of this slot steals next. `has_tasks` says whether a slot is
-    /// unattended and has tasks. The function searches from the slot that follows the last result, so these slots take
+    /// unattended and has tasks. The function begins with the slot after the last result, so the unattended slots take
     /// turns.
     pub(crate) fn next_unattended(&self, has_tasks: impl Fn(&usize) -> bool) -> Option<usize> {
         let start = self.last_unattended.get() + 1;

@@ -36,10 +36,10 @@ const HANDED_OVER: u8 = 2;
 /// Bit of [`WorkerSlot::blocked_since`]. The clock reaches a time with this bit only after 292 years.
 const ASKED: u64 = 1 << 63;
 
-/// The report that a step blocks.
+/// Report about a blocked step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockedReport {
-    /// Time at which the step was first seen to block.
+    /// Time since which the step counts as blocked.
     pub(crate) since: Instant,
     /// Whether the monitor has asked the step to yield before it made the report. If the value is false, the step
     /// itself has reported that it blocks.
@@ -58,9 +58,9 @@ pub(crate) struct WorkerSlot {
     preempt_word: Arc<PreemptWord>,
     /// Whether a guest thread occupies the slot.
     has_guest: tally::AtomicBool,
-    /// Time in ns at which a step of the worker was first seen to block. If several steps have blocked, the field
-    /// contains the time of the last such step: see [`set_blocked_since`]. The bit [`ASKED`] is set if the monitor has
-    /// asked the step to yield.
+    /// Time in ns since which a step of the worker counts as blocked. If several steps have blocked, the field contains
+    /// the time of the last such step: see [`set_blocked_since`]. The bit [`ASKED`] is set if the monitor has asked the
+    /// step to yield.
     ///
     /// [`set_blocked_since`]: Self::set_blocked_since
     blocked_since: AtomicU64,
@@ -126,14 +126,14 @@ impl WorkerSlot {
         self.duty.compare_exchange(BUSY, HANDED_OVER, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Stores the time at which the current step was first seen to block, and whether the caller has
+    /// Stores the time since which the current step counts as blocked. `was_asked` says whether the caller has
     /// [asked](Self::ask) the step to yield. Called before [`mark_handed_over`](Self::mark_handed_over).
     pub(crate) fn set_blocked_since(&self, time: Duration, was_asked: bool) {
         let asked = if was_asked { ASKED } else { 0 };
         self.blocked_since.store(time.as_nanos() as u64 & !ASKED | asked, Ordering::Relaxed);
     }
 
-    /// Returns the report that the current step blocks, if the step was handed over.
+    /// If the current step was handed over, returns the report about this blocked step.
     pub(crate) fn blocked_report(&self) -> Option<BlockedReport> {
         // SeqCst includes acquire, which pairs with the release in `mark_handed_over`. Therefore a thread that sees
         // HANDED_OVER also sees two earlier writes: the time, and the request to yield.

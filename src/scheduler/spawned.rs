@@ -45,7 +45,7 @@ pub(super) struct NewTasks<T> {
     /// True if the last `pop` found no task, and no task was pushed since then. A check of this field is cheaper than a
     /// check of the deque.
     idle: Cell<bool>,
-    /// Whether the queue was full, and the owner has not yet emptied half of the queue.
+    /// True after a push has found the queue full, until the owner has emptied half of the queue.
     is_draining: Cell<bool>,
     taken: Cell<u32>,
 }

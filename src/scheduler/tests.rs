@@ -59,8 +59,8 @@ struct MovedInner {
     fired: AtomicBool,
     /// Number of alarms that were set.
     alarms: AtomicUsize,
-    /// After the worker in slot 0 of this scheduler has announced that it will park, the next call of
-    /// [`wait`](Driver::wait) hands over the tasks of this worker.
+    /// When the worker in slot 0 of this scheduler has announced that it will park, the next call of
+    /// [`wait`](Driver::wait) hands over its tasks.
     hands_over: Mutex<Option<Arc<Scheduler<Job>>>>,
 }
 
@@ -136,7 +136,7 @@ fn started(workers: usize) -> Arc<Scheduler<Job>> {
     started_with(options(workers), Moved::default())
 }
 
-/// Runs a test on a separate thread, so that a test that hangs fails.
+/// Runs a test on a separate thread. If the test hangs, it fails.
 fn within(f: impl FnOnce() + Send + 'static) {
     let here = thread::current();
     let thread = thread::spawn(move || {
@@ -565,7 +565,7 @@ fn another_worker_becomes_the_timekeeper_while_the_former_timekeeper_is_busy() {
         let driver = Moved::default();
         driver.0.armed.store(true, Ordering::SeqCst);
         // The time until the deadline is longer than the bound of this monitor. Therefore the former timekeeper wakes
-        // no worker. Only the monitor can wake one.
+        // no worker. Only the monitor can wake another worker.
         let scheduler = started_with(Options { long_step: Some(Duration::from_millis(2)), ..options(2) }, driver);
         let both_sleep = || asleep(&scheduler, 0) && asleep(&scheduler, 1);
         // A push wakes the worker in slot 0. So the test first waits until this worker is the timekeeper.
@@ -583,9 +583,9 @@ fn another_worker_becomes_the_timekeeper_while_the_former_timekeeper_is_busy() {
     });
 }
 
-/// 4.7d, 4.5f: the monitor hands over the tasks of a worker after the worker has announced that it will park, for
-/// example because the hook before the announcement took a long time. The monitor then wakes another worker. The first
-/// worker ends the hand-over before it parks.
+/// 4.7d, 4.5f: a worker announces that it will park. Then the monitor hands over the tasks of this worker, for example
+/// because the hook before the announcement took a long time. The monitor then wakes another worker. The first worker
+/// ends the hand-over before it parks.
 #[test]
 fn a_worker_does_not_park_while_its_tasks_are_handed_over() {
     within(|| {

@@ -50,7 +50,7 @@ pub(super) struct WorkerThreads<T: Task> {
     /// Number of worker threads that were started so far. This number is part of the name of the next thread.
     started: usize,
     pub(super) monitored: bool,
-    /// Whether the helper thread that waits in the poller was started.
+    /// Whether the helper thread was started. The helper thread waits in the poller.
     has_poll_thread: bool,
     /// Whether a thread outside the scheduler has ever waited for a socket.
     is_awaited: bool,
@@ -79,7 +79,7 @@ impl<T: Task> WorkerThreads<T> {
         (self.active, self.target)
     }
 
-    /// Returns whether the helper thread must be started if no guest waits in the poller. The result is true if the
+    /// Returns true if the helper thread must be started, unless a guest waits in the poller. The result is true if the
     /// requested number of workers is 0, the helper thread was not started, and the scheduler is not stopping.
     fn needs_poll_thread(&self) -> bool {
         self.target == 0 && !self.has_poll_thread && !self.stopping
@@ -174,8 +174,8 @@ impl<T: Task> Scheduler<T> {
         self.notify();
     }
 
-    /// Returns whether the poller is open and no thread uses it. A thread that is about to wait in the poller also uses
-    /// it.
+    /// Returns whether the poller is open and no thread uses it. A thread also counts as a user of the poller if it is
+    /// about to wait in the poller.
     pub(super) fn poller_has_no_thread(&self) -> bool {
         self.poller().is_some() && self.idle.timekeeper().is_none() && self.worker_threads.lock().needs_poll_thread()
     }
@@ -229,7 +229,7 @@ impl<T: Task> Scheduler<T> {
         let is_needed = worker_threads.is_awaited && worker_threads.active == 0;
         drop(worker_threads);
         if is_needed && self.poller().is_some() {
-            // Without the helper thread, the sockets become ready when a step returns.
+            // Without the helper thread, a worker checks the sockets again only when a step returns.
             let _ = self.start_poll_thread();
         }
     }
@@ -244,7 +244,8 @@ impl<T: Task> Scheduler<T> {
         let is_left_to_guest = planted!("guest_polls_for_outside") && self.idle.timekeeper().is_some();
         let is_needed = worker_threads.needs_poll_thread() || is_needed(&worker_threads);
         drop(worker_threads);
-        // This function does nothing if the helper thread already runs, or if the scheduler is stopping.
+        // The function `start_poll_thread` does nothing if the helper thread already runs, or if the scheduler is
+        // stopping.
         if is_needed && !is_left_to_guest { self.start_poll_thread() } else { Ok(()) }
     }
 
@@ -284,7 +285,8 @@ impl<T: Task> Scheduler<T> {
         while !self.is_stopping() && poller.poll(Wait::Alone, &mut ready) {
             // A waker is user code. If a waker panics, the helper thread must continue. If a waker blocks, the
             // timekeeper must wait in the poller meanwhile. The timekeeper sleeps outside the poller, because the
-            // helper thread was in the poller. Therefore the timekeeper is woken before the first waker.
+            // helper thread was in the poller. Therefore this thread wakes the timekeeper before it calls the first
+            // waker.
             contain(|| self.driver.wake_all(&mut ready, &|| self.wake_timekeeper()));
             contain(|| ready.clear());
         }
@@ -422,12 +424,12 @@ impl<T: Task> Scheduler<T> {
     pub(super) fn replace(self: &Arc<Self>, slot: usize, step: Option<u64>) -> bool {
         let worker_slot = &self.worker_slots[slot];
         let mut worker_threads = self.worker_threads.lock();
-        // The comparison of the step's number comes before `mark_handed_over`, because this thread cannot undo
-        // `mark_handed_over`: the worker reads the state without this lock. Suppose that this thread undid
-        // `mark_handed_over`. If the worker had already seen HANDED_OVER, it would end a hand-over that was never
-        // counted. If the worker had called `rest` in the meantime, the slot would stay BUSY although the worker runs
-        // no task. The step may return between the comparison and `mark_handed_over`. Then the next step of the worker
-        // is handed over instead. This error costs a change of threads, but all counts stay correct.
+        // This thread compares the step's number before it calls `mark_handed_over`, because it cannot undo this call:
+        // the worker reads the state without this lock. Suppose that this thread undid `mark_handed_over`. If the
+        // worker had already seen HANDED_OVER, it would end a hand-over that was never counted. If the worker had
+        // called `rest` in the meantime, the slot would stay BUSY although the worker runs no task. The step may return
+        // between the comparison and `mark_handed_over`. In this case, this thread hands over the next step of the
+        // worker instead. This error causes an unnecessary change of threads, but all counts stay correct.
         if step.is_some_and(|step| self.step_number(slot) != step) {
             if planted!("handover_is_undone") && worker_slot.mark_handed_over() {
                 worker_slot.resume();
@@ -435,7 +437,7 @@ impl<T: Task> Scheduler<T> {
             }
             return false;
         }
-        // If the step was handed over earlier, it has blocked since the earlier hand-over.
+        // If the step was already handed over, it has been blocked since the earlier hand-over.
         if step.is_none() && !worker_slot.is_handed_over() {
             worker_slot.set_blocked_since(self.driver.now(), false);
         }

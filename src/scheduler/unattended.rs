@@ -28,7 +28,7 @@ impl Unattended {
         Self { handed_over: AtomicU64::new(0), marked: AtomicU64::new(0) }
     }
 
-    /// Returns the bits of the unattended slots. Relaxed is enough, because a worker that misses a bit now sees the bit
+    /// Returns the bits of the unattended slots. Relaxed is enough: if a worker misses a bit now, it sees the bit
     /// later.
     #[inline]
     pub(super) fn slots(&self) -> u64 {

@@ -33,13 +33,14 @@ const GLOBAL_EVERY: u32 = 61;
 /// With LIFO order, a worker takes the oldest local task every 16th time that it looks for a task.
 const OLDEST_EVERY: u32 = 16;
 /// A worker numbers its attempts to find a task. If the number has this remainder modulo `OLDEST_EVERY`, the worker
-/// takes the oldest local task. At such an attempt, no priority queue comes before the local queues: see `priority.rs`.
+/// takes the oldest local task. At such an attempt, the worker checks its local queues before the priority queues: see
+/// `priority.rs`.
 const OLDEST_AT: u32 = 8;
 /// Maximum number of rounds of a search before the worker parks. If a search finds no task and the worker then sleeps
 /// for a long time, the next search has half as many rounds.
 const ROUNDS: u32 = if cfg!(any(procession_loom, procession_shuttle)) { 1 } else { 16 };
-/// If a sleep was shorter than this time, the next search has all `ROUNDS` rounds. A longer search instead of such a
-/// short sleep would have cost less.
+/// If a sleep was shorter than this time, the next search has all `ROUNDS` rounds. In this case, a longer search would
+/// have cost less than the sleep.
 const SHORT_SLEEP: Duration = Duration::from_micros(50);
 
 /// State of one worker. A thread acts as this worker after a call of [`act`](Self::act). While the thread acts as this
@@ -55,14 +56,14 @@ pub(crate) struct Worker<T: Task> {
     queues: Queues<T>,
     searching: Cell<bool>,
     /// Becomes true when a push wakes the worker. Becomes false when the worker ends its search, for example because it
-    /// has found a task, or when the worker announces that it will park. A polled guest does not use this field,
-    /// because a push that wakes a polled guest does not make the guest search.
+    /// has found a task, or when the worker announces that it will park. A polled guest does not use this field: if a
+    /// push wakes a polled guest, the guest does not begin a search.
     woken: Cell<bool>,
     /// Number of rounds of the next search.
     rounds: Cell<u32>,
-    /// Whether the worker must still check whether a timekeeper is missing. This field becomes true when a worker that
-    /// was the timekeeper wakes up. The field also becomes true if this worker is the last searching worker, ends its
-    /// search because it must call wakers or a hook, and the monitor is fast.
+    /// True if the worker must still check for a missing timekeeper. This field becomes true when this worker wakes up
+    /// and was the timekeeper. The field also becomes true under three conditions: this worker is the last searching
+    /// worker, it ends its search because it must call wakers or a hook, and the monitor is fast.
     kept_time: Cell<bool>,
     /// Whether the worker runs tasks only while an executor polls the worker. The executor may never poll the worker
     /// again.
@@ -79,11 +80,11 @@ pub(crate) struct Worker<T: Task> {
     outer: RefCell<Vec<(Arc<Scheduler<T>>, usize)>>,
 }
 
-/// The worker that a thread acts as. `None` if the thread acts as no worker.
+/// The worker that a thread acts as. `None` if the thread does not act as a worker.
 pub(crate) type Here<T> = NeverDropped<RefCell<Option<Rc<Worker<T>>>>>;
 
-/// Guard of a thread that acts as a worker. When the guard is dropped, the thread acts again as the worker that it was
-/// before. If the thread acted as no worker before, it again acts as no worker.
+/// Guard of a thread that acts as a worker. When the guard is dropped, the thread acts as its former worker again. If
+/// the thread had no former worker, it does not act as a worker any more.
 #[must_use]
 pub(super) struct WorkerGuard<T: Task> {
     worker: Rc<Worker<T>>,
@@ -122,13 +123,13 @@ impl<T: Task> std::fmt::Debug for Worker<T> {
     }
 }
 
-/// Number of wakers for which a worker keeps the memory of its list of ready sockets.
+/// After each use, a worker shrinks the capacity of its list of ready sockets to this number of wakers.
 const READY_KEPT: usize = 1_024;
 
 impl<T: Task> Worker<T> {
     pub(super) fn new(scheduler: Arc<Scheduler<T>>, slot: usize, queues: Queues<T>) -> UniqueRc<Self> {
-        // The seed contains the count of attempts to find a task in this slot. So each worker of this slot gets a
-        // different random sequence.
+        // The seed contains the number of times that workers of this slot have looked for a task. So each worker of
+        // this slot gets a different random sequence.
         let slot_seed = (slot as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(queues.looks()) << 32;
         let rng = Rng::seeded(scheduler.options.seed ^ slot_seed);
         let scheduler_address = Arc::as_ptr(&scheduler) as usize;
@@ -173,9 +174,9 @@ impl<T: Task> Worker<T> {
         T::current().with(|here| here.borrow().clone())
     }
 
-    /// Runs `f` while this thread acts as no worker. Therefore the tasks that `f` wakes go to a shared queue. The woken
-    /// tasks must not go to the local queues, because it may take a long time until this worker checks its local
-    /// queues.
+    /// Runs `f`. During this call, the thread does not act as a worker. Therefore the tasks that `f` wakes go to a
+    /// shared queue. The woken tasks must not go to the local queues, because it may take a long time until this worker
+    /// checks its local queues.
     fn without_worker<R>(f: impl FnOnce() -> R) -> R {
         struct Back<T: Task>(Option<Rc<Worker<T>>>);
         impl<T: Task> Drop for Back<T> {
@@ -259,7 +260,7 @@ impl<T: Task> Worker<T> {
     /// Queues a task in the global queue, so that the task runs after the local tasks. Only a worker with LIFO order
     /// calls this function. Returns false if this worker has no local task. In this case the caller need not wake
     /// another worker, because this worker takes the task itself. If this worker leaves its slot or waits before it
-    /// takes the task, this worker wakes another worker.
+    /// takes the task, it then wakes another worker.
     #[cold]
     fn push_behind(&self, task: T) -> bool {
         let alone = self.queues.is_empty();
@@ -311,19 +312,19 @@ impl<T: Task> Worker<T> {
     }
 
     /// Hands over the tasks of this thread's worker to other threads. If a step on this thread waits in `block_on`,
-    /// this thread also acts as an outer worker, and the tasks of the outer worker are handed over too. Called before
-    /// this thread blocks. Does nothing if this thread acts as no worker.
+    /// this thread also acts as an outer worker. This function hands over the tasks of the outer worker too. Called
+    /// before this thread blocks. Does nothing if this thread does not act as a worker.
     pub(crate) fn hand_over_here() {
         let Some(worker) = Self::here() else { return };
         let outer = worker.outer.borrow().clone();
         for (scheduler, slot) in outer.into_iter().chain([(Arc::clone(&worker.scheduler), worker.slot)]) {
-            // A guest's own future is no step, so a hand-over during a poll of this future is not reported.
+            // A guest's own future is not a step. Therefore a hand-over during a poll of this future is not reported.
             if scheduler.hand_over(slot, None) && scheduler.worker_slots[slot].label() != OWN_FUTURE {
                 scheduler.observe(slot, WorkerState::Blocked, None);
                 scheduler.trace_worker(slot, WorkerState::Blocked);
             }
             // The blocking code may wait for a socket. If the helper thread cannot be started, the operation of this
-            // socket tries again and returns the error.
+            // socket tries again to start it, and returns the error.
             let _ = scheduler.ensure_poll_thread_beside_blocked_step();
         }
     }
@@ -388,8 +389,8 @@ impl<T: Task> Worker<T> {
         self.queues.next().or_else(|| self.take_ranked())
     }
 
-    /// Asks the poller for ready sockets without blocking, and queues the tasks that wait for these sockets on this
-    /// worker. Does nothing if another thread uses the poller.
+    /// Asks the poller for ready sockets, without blocking. Queues the waiting tasks of these sockets on this worker.
+    /// Does nothing if another thread uses the poller.
     pub(super) fn poll_sockets(&self) {
         if let Some(poller) = self.scheduler.poller() {
             let mut ready = self.ready.take();
@@ -433,8 +434,8 @@ impl<T: Task> Worker<T> {
         }
     }
 
-    /// Calls `wake`, which calls wakers. A waker is user code: it may panic, and it may block. Before the first call of
-    /// a waker, `wake` calls its argument. After this call of the argument, this worker counts as running until it
+    /// Calls `wake`, which calls wakers. A waker is user code: it may panic, and it may block. Before `wake` calls the
+    /// first waker, it calls its argument. From this call of the argument on, this worker counts as running until it
     /// enters another state.
     fn call_wakers(&self, wake: impl FnOnce(&dyn Fn())) {
         contain(|| wake(&|| self.begin_user_code()));
@@ -443,8 +444,8 @@ impl<T: Task> Worker<T> {
     /// Prepares this worker for calls of wakers or of a hook, which may block. If such a call blocks, the monitor must
     /// hand over the tasks of this worker. While a worker searches, a push wakes no other worker. Therefore the search
     /// of this worker ends. If this worker was the timekeeper, it may have to wake another worker, which becomes the
-    /// timekeeper. Most batches of wakers end sooner than the wake-up of another worker would. Therefore, if the
-    /// monitor is [fast](super::monitor::Monitor::is_fast), this worker relies on the monitor during the calls.
+    /// timekeeper. Most batches of wakers take less time than the wake-up of another worker. Therefore, if the monitor
+    /// is [fast](super::monitor::Monitor::is_fast), this worker relies on the monitor during the calls.
     #[cold]
     fn begin_user_code(&self) {
         let scheduler = &self.scheduler;
@@ -477,8 +478,8 @@ impl<T: Task> Worker<T> {
         Some(task)
     }
 
-    /// Ends the search of this worker and wakes other workers if this is necessary. Called when a worker that was
-    /// searching or was the timekeeper has found a task. A guest also calls this function before it polls its own
+    /// Ends the search of this worker and wakes other workers if this is necessary. Called when this worker has found a
+    /// task, and was searching or was the timekeeper before. A guest also calls this function before it polls its own
     /// future.
     #[cold]
     fn has_found(&self) {
@@ -529,7 +530,7 @@ impl<T: Task> Worker<T> {
                 self.scheduler.call_monitor();
             }
         } else if former == WorkerState::Running && !self.worker_slot.rest() {
-            // The monitor has marked the step as handed over, and may not have reported the step yet.
+            // The monitor has marked the step as handed over, but perhaps has not reported the step yet.
             self.scheduler.await_report(self.slot);
         }
         if self.scheduler.options.observe.is_some() {
@@ -609,16 +610,16 @@ impl<T: Task> Worker<T> {
             return scheduler.idle.announce_polled(self.slot, self.searching.take());
         }
         // The worker tries to become the timekeeper before the announcement. Otherwise this worker would be parked for
-        // a moment while there is no timekeeper. A thread that inserts a new earliest deadline at this moment would
+        // a moment while there is no timekeeper. If a thread inserted a new earliest deadline at this moment, it would
         // wake a parked worker without need.
         if scheduler.idle.keep_time(self.slot) {
             let _ = scheduler.driver.keep_time();
         }
         scheduler.idle.announce(self.slot, self.searching.take());
-        // The first attempt fails if another worker is the timekeeper. That worker may have ended its role before the
-        // announcement, and may have woken no worker because this worker counted as searching. Therefore this worker
-        // checks once more. After the announcement, either this worker sees that there is no timekeeper, or the former
-        // timekeeper sees that this worker sleeps.
+        // The first attempt fails if another worker is the timekeeper. Perhaps that worker ended its role before the
+        // announcement, and woke no worker because this worker counted as searching. Therefore this worker checks once
+        // more. After the announcement, either this worker sees that there is no timekeeper, or the former timekeeper
+        // sees that this worker sleeps.
         if scheduler.is_untimed() && !planted!("idle_timekeeper_is_checked_once") && scheduler.idle.keep_time(self.slot)
         {
             let _ = scheduler.driver.keep_time();
@@ -688,8 +689,7 @@ impl<T: Task> Worker<T> {
 
     /// Returns the time until the nearest deadline. Returns `None` if there is no deadline, or if there is a
     /// timekeeper. A guest that runs as a polled future calls this function after it has announced that it will sleep.
-    /// If the timekeeper ends its role after this call, the former timekeeper sees that this guest sleeps, and wakes
-    /// this guest.
+    /// If the timekeeper ends its role after this call, it sees that this guest sleeps, and wakes this guest.
     pub(super) fn time_if_unkept(&self) -> Option<Duration> {
         if self.scheduler.idle.timekeeper().is_some() { None } else { self.scheduler.driver.wait() }
     }
@@ -726,8 +726,8 @@ impl<T: Task> Worker<T> {
     /// Runs tasks until the worker must leave its slot.
     fn serve(&self) {
         loop {
-            // The last step may have been handed over at the moment of its return. Therefore this check is necessary
-            // even if the worker has not run a task since the last check.
+            // Perhaps the monitor has handed over the last step just when this step returned. Therefore this check is
+            // necessary even if the worker has not run a task since the last check.
             if self.worker_slot.is_handed_over() && !self.return_from_hand_over() {
                 return;
             }
@@ -783,8 +783,8 @@ impl<T: Task> Worker<T> {
         self.call_hook(hooks.unpark.as_ref());
     }
 
-    /// Calls the hook, if there is one. The hook may block. Therefore this function first prepares the worker, as the
-    /// worker does before it calls a waker.
+    /// Calls the hook, if there is one. The hook may block. Therefore this function first prepares the worker, in the
+    /// same way as before the call of a waker.
     fn call_hook(&self, hook: Option<&Hook>) {
         if let Some(hook) = hook {
             self.begin_user_code();
@@ -811,8 +811,8 @@ impl<T: Task> Worker<T> {
     /// error. In both cases, this thread has not waited.
     fn wait_in_poller(&self, poller: &Poller, time: Option<Duration>, ready: &mut Vec<Waker>) -> bool {
         let idle = &self.scheduler.idle;
-        // After this line, a thread that wakes this slot wakes the poller. If another thread has already woken this
-        // slot, this thread sees the token in the next line and does not wait.
+        // From this line on, a wake-up of this slot wakes the poller. If another thread has already woken this slot,
+        // this thread sees the token in the next line and does not wait.
         idle.parks_as_waker(self.slot, poller.waker());
         let is_woken = idle.is_woken(self.slot) && !planted!("poller_ignores_token");
         let waited = is_woken || poller.poll(Wait::For(time), ready);
@@ -835,8 +835,7 @@ impl<T: Task> Worker<T> {
     ///
     /// The queued tasks stay in the queues of the slot, where other workers steal them. The next occupant of the slot
     /// continues with these tasks. If the tasks moved to the global queue instead, the order of the tasks would change.
-    /// Because of the changed order, in a runtime without workers, some tasks would never run during a sequence of
-    /// short calls of `block_on`.
+    /// In a runtime without workers, some tasks would then never run during a sequence of short calls of `block_on`.
     pub(super) fn leave(self) {
         let scheduler = Arc::clone(&self.scheduler);
         let leaves_tasks = !self.queues.is_empty();
@@ -855,7 +854,7 @@ impl<T: Task> Worker<T> {
         self.enter(WorkerState::Parked);
         self.set_unattended(!self.queues.is_empty());
         if self.worker_slot.has_guest() && self.worker_slot.is_handed_over() {
-            // The monitor has handed over the guest's own future at the moment of its return.
+            // The monitor has handed over the guest's own future just when the poll of this future returned.
             scheduler.end_guest_hand_over(self.slot);
         }
         let Worker { slot, queues, .. } = self;

@@ -35,7 +35,7 @@ use crate::task::{Entry, Machine};
 /// [`Exit`], or if its chain of sources contains an [`Exit`], the process ends with this [`Exit`]: see
 /// [`Exit::failed`]. Therefore, if a cancelled operation returns an error and the body returns this error with `?`, the
 /// process ends as cancelled. This rule also applies if `anyhow` or an error type of the application wraps the error.
-/// The return type of a body that never returns is `!`. The return type of a body that returns only errors is
+/// If a body never returns, its return type is `!`. If a body returns only errors, its return type is
 /// `Result<Infallible, E>`, with [`std::convert::Infallible`].
 ///
 /// The function and its future must be `Send`, because different workers may poll the process. The function and its
@@ -76,8 +76,8 @@ use crate::task::{Entry, Machine};
 // bounds, the compiler infers the argument type of an async closure. From the trait alone, the compiler cannot infer
 // the argument type, because the future is an associated type of the trait. If a caller passes a value that is not a
 // body, the compiler reports which bound the value does not satisfy. For example, the value is not `Send`, or the value
-// takes no argument. An error message defined by the trait would replace this report, so the trait defines no error
-// message.
+// takes no argument. If the trait defined an error message, this message would replace the report. Therefore the trait
+// defines no error message.
 pub trait Body<M: Send + 'static>: FnOnce(Context<M>) -> <Self as Body<M>>::Future + Send + 'static {
     /// Future that the function returns.
     type Future: Future<Output: ProcessOutput<Output = Self::Value>> + Send + 'static;
@@ -151,12 +151,12 @@ mod never {
     pub(super) type Never = <fn() -> ! as ReturnType>::Type;
 }
 
-/// Size in bytes above which a body or its future is boxed when it is spawned.
+/// Size in bytes. If a body or its future is larger than this size, both are boxed.
 const LARGE: usize = 1024;
 
-/// Returns whether a body is large. A spawn boxes a large body before any other operation, and boxes the future of a
-/// large body when the future is created. Without optimizations, each function call copies the values that are passed
-/// to the function. If a body of 512 KiB were passed through many functions, the copies could overflow the stack.
+/// Returns whether a body is large. A spawn boxes a large body before any other operation. The future of a large body
+/// is boxed when the future is created. Without optimizations, each function call copies the values that are passed to
+/// the function. If a body of 512 KiB were passed through many functions, the copies could overflow the stack.
 pub(crate) const fn is_large<F, Fut>() -> bool {
     size_of::<F>() > LARGE || size_of::<Fut>() > LARGE
 }
@@ -341,9 +341,9 @@ enum Settled {
     /// reads the reply.
     Asked,
     /// Another future has replaced the body. It is possible that all earlier polls of the new future used the waker of
-    /// a combinator. Therefore, the new future is polled again with the waker of the task, in another turn. Because
-    /// each replacement takes another turn, other processes can run, and a body that replaces itself endlessly can be
-    /// killed.
+    /// a combinator. Therefore, the new future is polled again with the waker of the task, in another turn. Each
+    /// replacement takes another turn. Therefore other processes can run, and a body that replaces itself endlessly can
+    /// be killed.
     Replaced,
     /// The body has ended, and the upgrade request of the body was dropped.
     Ended,
@@ -376,8 +376,8 @@ fn refuse_entry(entry: Option<Box<Entry>>) -> Result<(), InitError> {
     match entry {
         Some(entry) if !entry.name.is_empty() => {
             let Entry { name, input } = *entry;
-            // The input is dropped before the error is created. If the drop panics, an error that already exists would
-            // be leaked.
+            // The input is dropped before the error is created. If the drop panicked after the creation of the error,
+            // the error would be leaked.
             drop(input);
             Err(InitError::UnknownEntry { entry: name.into_owned(), known: Vec::new() })
         }
@@ -497,7 +497,7 @@ struct EntryPoint<M: Send + 'static, T> {
 /// If the entry point is unknown, `init` fails with an [`InitError`] that lists the known entry points. If the input
 /// has the wrong type, `init` fails with an [`InitError`] that contains the expected type.
 ///
-/// The events that the process has not read move to the body of the entry point.
+/// The body of the entry point gets the events that the process has not read.
 ///
 /// # Panics
 /// A delegated step panics in these cases:

@@ -53,7 +53,7 @@ enum Outcome<T> {
     Awaited {
         /// Waker of the task that awaits the join handle. The value is `None` if no task awaits the join handle.
         waker: Option<Waker>,
-        /// Process that has polled the join handle with this waker, for the wait-for graph.
+        /// Process that has polled the join handle with this waker. The wait-for graph reads this field.
         joiner: Joiner,
     },
     /// The join handle was dropped.
@@ -71,7 +71,7 @@ struct JoinBlock<M, T> {
 }
 
 // SAFETY: the type is `repr(C)`, and its first field is its header. The function `clear` drops each of the other fields
-// through a pointer to that field alone, and accesses no byte of the header.
+// through a pointer that covers only this field. The function accesses no byte of the header.
 unsafe impl<M> HeaderFirst for Control<M> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
@@ -95,9 +95,9 @@ unsafe impl<M> HeaderFirst for Control<M> {
 }
 
 // SAFETY: the run state follows the header without padding, because the run state is the first field of the head. The
-// assertion below checks both offsets. Control blocks are made only by `Ref::with`. If a run state is not *over* from
-// the beginning, the run state belongs to a cell. Only `RunnableProcess` changes an active run state to idle or open,
-// and this change consumes the right to run. A control block contains one inbox, and this is the inbox of its process.
+// assertion below checks both offsets. Control blocks are made only by `Ref::with`. If a run state does not begin as
+// *over*, it belongs to a cell. Only `RunnableProcess` changes an active run state to idle or open, and this change
+// consumes the right to run. A control block contains one inbox, and this is the inbox of its process.
 unsafe impl<M> Stepped for Control<M> {}
 const _: () = assert!(offset_of!(Control<u8>, head) == size_of::<Header>() && offset_of!(Head, run) == 0);
 
@@ -130,7 +130,7 @@ struct Cell<X: Machine, S> {
 }
 
 // SAFETY: the type is `repr(C)`, and its first field, a join block, is `HeaderFirst`. The function `clear` drops the
-// schedule through a pointer to the schedule alone, and calls the `clear` of the join block, which drops the join
+// schedule through a pointer that covers only the schedule. Then it calls `JoinBlock::clear`, which drops the join
 // block. The machine is a `MaybeUninit`, which has no destructor. Either `finish` has dropped the machine, or `start`
 // never stored a machine.
 unsafe impl<X: Machine, S> HeaderFirst for Cell<X, S> {
@@ -175,8 +175,8 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     #[inline(always)]
     unsafe fn enter(at: NonNull<Header>) -> Entered<'a, X, S> {
         // SAFETY: the pointer `at` points to the header of a task and has the provenance of the whole cell. The caller
-        // passes the right to run and the reference count of this right to this function. The new `RunnableProcess`
-        // takes both.
+        // passes two things to this function: the right to run, and the reference count of this right. The new
+        // `RunnableProcess` takes both.
         let ready = unsafe { RunnableProcess::new(at) };
         // SAFETY: by contract, `at` points to the header of a cell of this type. The cell is alive, because `ready`
         // owns a reference count. By contract, the reference to the cell is not used after `ready` is consumed.
@@ -194,7 +194,7 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     /// The requirements of [`enter`](Self::enter), except the requirement for the fields of the result.
     unsafe fn run(at: NonNull<Header>) {
         // SAFETY: the caller of this function guarantees the requirements of `enter`, except the requirement for the
-        // other fields of the result. Each use of these fields comes before `ready` is consumed, at the end.
+        // other fields of the result. This function uses these fields only before it consumes `ready`, at the end.
         let Entered { ready, cell, me, own } = unsafe { Self::enter(at) };
         if cell.shell.control.head.run.begin() {
             cell.shell.control.close_slot(&ready);
@@ -210,10 +210,9 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
             TurnOutcome::Again => ready.schedule(WakeSource::Turn),
             TurnOutcome::Waits => ready.wait(),
             // SAFETY: the slot is open. The turn returns `WaitsOpen` only if a receiver has noted that it waits with an
-            // open slot. The receiver makes this note in the present turn, in one of two cases: the receiver has opened
-            // the slot under the mailbox's lock, or the mark of this lock shows that the slot is still open. The
-            // receiver removes the note before it closes the slot. While the process is active, no other thread closes
-            // its slot.
+            // open slot. The receiver makes this note in the present turn. At this time, the receiver has opened the
+            // slot under the mailbox's lock, or the mark of this lock shows that the slot is still open. The receiver
+            // removes the note before it closes the slot. While the process is active, no other thread closes its slot.
             TurnOutcome::WaitsOpen => unsafe { ready.wait_open() },
             // SAFETY: `finish` requires the right to run this cell, and `ready` is this right. The turn has ended the
             // process. If `left` is true, the turn has taken over the reference count that the pid table owned, and
@@ -226,7 +225,7 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     /// The requirements of [`run`](Self::run).
     unsafe fn cancel(at: NonNull<Header>) {
         // SAFETY: the caller of this function guarantees the requirements of `enter`, except the requirement for the
-        // other fields of the result. Each use of these fields comes before `ready` is consumed, at the end.
+        // other fields of the result. This function uses these fields only before it consumes `ready`, at the end.
         let Entered { ready, cell, me, own } = unsafe { Self::enter(at) };
         if !cell.schedule.is_here() {
             // The machine belongs to another thread, and must not be dropped on this thread. Therefore, the machine and
@@ -319,15 +318,15 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         // use it. This function does not access the outcome after `settle` or `discard`.
         unsafe { cell.shell.control.head.run.end() };
         // SAFETY: one reference count belonged to the right to run. If `left` is true, the other reference count is the
-        // count that the pid table owned and that the caller passed to this function. The cell is not accessed after
+        // count that the pid table owned. The caller passed this count to this function. The cell is not accessed after
         // this call.
         unsafe { Header::release_many(at, counts) };
     }
 
     /// # Safety
     /// `at` points to the header of a cell of this type, with the provenance of the whole cell. The cell is alive
-    /// during the call, and its entry stays in the pid table during the call. Therefore the outcome may be locked: the
-    /// process is not over, and [`JoinBlock::take_alone`] is not called before the call returns.
+    /// during the call, and its entry stays in the pid table during the call. Therefore the process is not over, and no
+    /// thread calls [`JoinBlock::take_alone`] before this call returns. So this call may lock the outcome.
     unsafe fn joiner(at: NonNull<Header>) -> Option<Joiner> {
         // SAFETY: by contract, `at` points to the header of a cell of this type, and the cell is alive. A cell begins
         // with its join block, and `at` has the provenance of the whole cell. By contract, `JoinBlock::joiner` may lock
@@ -466,8 +465,7 @@ impl<M, T> JoinBlock<M, T> {
 /// A process that has a pid but no machine yet. Other processes may already have references to this process. If this
 /// value is dropped, the process never starts.
 pub(crate) struct ReservedProcess<X: Machine, S> {
-    /// When the process starts, the reference count of this reference becomes the count of the right to run the
-    /// process.
+    /// When the process starts, the right to run the process takes over the reference count of this reference.
     run: Ref<Control<X::Message>>,
     handle: Ref<Control<X::Message>>,
     /// The reference that the machine will keep. The value is `None` if the machine keeps no reference to its process.
@@ -494,8 +492,8 @@ impl<X: Machine, S: Schedule> ReservedProcess<X, S> {
         // SAFETY: `KIND` is the vtable of this type of cell, and `counts` is at least 1. `with` returns a reference
         // that owns one reference count, and the caller of `with` owns the other reference counts. `into_at` converts
         // the reference to a pointer without releasing its reference count. Therefore, this function owns all reference
-        // counts, and the calls of `count` below use all of them. There are three reference counts, and a fourth
-        // reference count if the machine keeps a reference.
+        // counts, and the calls of `count` below use all of them. There are three reference counts. If the machine
+        // keeps a reference, there is a fourth reference count.
         let at = unsafe { Ref::<Cell<X, S>>::with(Cell::<X, S>::KIND, counts, make) }.into_at().cast();
         // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The closure
         // `count` is called as often as there are reference counts, and each call uses one reference count.
@@ -515,9 +513,9 @@ impl<X: Machine, S: Schedule> ReservedProcess<X, S> {
         // SAFETY: `new` made a cell of this type, and `run` owned one of the reference counts of the cell. This
         // reference count now belongs to this function.
         let cell = unsafe { at.cast::<Cell<X, S>>().as_ref() };
-        // SAFETY: the machine is accessed only with the right to run the process. No such right exists yet, because the
-        // run state was active from the beginning, and a wake-up of an active process creates no right. Therefore, no
-        // other access to the machine exists.
+        // SAFETY: the machine is accessed only with the right to run the process. No such right exists yet: the run
+        // state was active from the beginning, and a wake-up of an active process creates no right. Therefore, no other
+        // access to the machine exists.
         unsafe { (*cell.machine.get()).write(machine) };
         if let Some(own) = self.own {
             // SAFETY: this function creates the first right to run at its end, and no right exists earlier. Therefore
@@ -555,9 +553,9 @@ enum JoinStage {
     Answered,
 }
 
-// SAFETY: the outcome, a `T`, is the only value of the process that a caller can take out of a `Joined`, and the caller
-// needs a mutable reference to the `Joined`. The `T` may be sent because `T: Send`. The address may be sent for every
-// `M: Send`.
+// SAFETY: a caller can take only one value of the process out of a `Joined`, namely the outcome, a `T`. For this
+// operation, the caller needs a mutable reference to the `Joined`. The `T` may be sent because `T: Send`. The address
+// may be sent for every `M: Send`.
 unsafe impl<T: Send, M: Send + 'static> Send for Joined<T, M> {}
 
 impl<T, M: Send + 'static> fmt::Debug for Joined<T, M> {
@@ -603,8 +601,8 @@ impl<T, M: Send + 'static> Joined<T, M> {
     }
 
     /// Polls for the outcome. Resolves to `None` if the process was dropped with its runtime, or if the spawn was
-    /// refused. If this thread runs a step of a process of the same runtime, `by` returns the pid word of this process.
-    /// Otherwise `by` returns 0.
+    /// refused. If this thread runs a step of a process, and this process belongs to the same runtime, `by` returns the
+    /// pid word of this process. Otherwise `by` returns 0.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, by: impl FnOnce() -> u64) -> Poll<Option<Result<T, Exit>>> {
         let Some(shell) = self.shell() else { return Poll::Ready(None) };
         // If the process has already exited, neither a waker nor a lock is needed. This case is common.

@@ -70,7 +70,8 @@ impl<'a> Around<'a> {
     #[cold]
     pub(super) fn enter_observed_wait(&self, flags: u16, state: ProcessState) {
         if state == ProcessState::Idle && self.current.is_traced() {
-            // A message that arrives after the check then has a later time than the event of the trace.
+            // The clock is read before the check. Therefore, if a message arrives after the check, it has a later time
+            // than the event of the trace.
             let now = self.head.host().now().ns();
             self.current.note_emptied(self.own.mailbox_figures().is_empty().then_some(now));
         }
@@ -99,8 +100,8 @@ impl<'a> Around<'a> {
         {
             return false;
         }
-        // If only some processes are recorded, the messages of these processes are recorded even if this function skips
-        // the turn of the sender. Therefore, in this case, the turn is not noted as skipped.
+        // If a trace selects only some processes, the messages of these processes are recorded, even if this function
+        // skips the turn of the sender. Therefore, in this case, the turn is not noted as skipped.
         if !shared.metrics.recorder().is_partial() {
             self.current.note_skipped();
         }
@@ -179,8 +180,8 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Returns the exit for a step that panicked. The replies that the step has dropped stay stored until step 7 of the
-    /// exit, because a panic in `close` or in a destructor may replace this exit.
+    /// Returns the exit for a step that panicked. If the step has dropped replies, these replies stay stored until step
+    /// 7 of the exit, because a panic in `close` or in a destructor may replace this exit.
     #[cold]
     pub(super) fn unwound(&self, text: Reason) -> Exit {
         self.current.upgrade.forget();
@@ -328,8 +329,8 @@ impl<'a> Around<'a> {
     /// Dispatches a batch of the commands in the table.
     #[inline(never)]
     fn dispatch_pending(&self, yields: &Yields) {
-        // The pointer to the namespace is read once, before the loop. Handlers that answer on other cores write to the
-        // cache line of this pointer, so each further read could miss the cache.
+        // The pointer to the namespace is read once, before the loop. When handlers on other cores answer, they write
+        // to the cache line of this pointer. Therefore each further read could miss the cache.
         let namespace = self.head.host().namespace();
         let mut batch = Batch::default();
         let count = yields.take_pending(&mut batch);

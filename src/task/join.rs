@@ -37,9 +37,9 @@ use crate::task::cell::Joined;
 /// [scope](crate::SelfHandle::scope). A dropped `JoinSet` kills its processes.
 ///
 /// The handle receives the exit when it resolves. A failure of the process is *unobserved* under two conditions: the
-/// handle is dropped before it has resolved, and the exit has no other receiver. A link, a monitor, a supervisor, or a
-/// future of [`exited`](Address::exited) or [`started`](Self::started) can be a receiver of the exit. An unobserved
-/// failure is [counted](crate::observe::Counters::unobserved), and makes a [`check`](crate::check()) fail.
+/// handle is dropped before it has resolved, and the exit has no other receiver. The exit can have these receivers: a
+/// link, a monitor, a supervisor, or a future of [`exited`](Address::exited) or [`started`](Self::started). An
+/// unobserved failure is [counted](crate::observe::Counters::unobserved), and makes a [`check`](crate::check()) fail.
 pub struct JoinHandle<T, M: Send + 'static = Payload> {
     joined: Joined<T, M>,
     monitor: Option<MonitorRef>,
@@ -107,8 +107,8 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
         self.monitor
     }
 
-    /// Polls the outcome with a waker that is not the waker of the task that runs on this thread. If the step that
-    /// makes this poll belongs to a process of the same runtime as the awaited process, `by` is the pid of the polling
+    /// Polls the outcome. The waker in `cx` is not the waker of the task that runs on this thread. If a process makes
+    /// this poll, and this process belongs to the same runtime as the awaited process, `by` is the pid of the polling
     /// process.
     fn poll_with_foreign_waker(&mut self, cx: &mut Cx<'_>, by: Option<Pid>) -> Poll<Option<Result<T, Exit>>> {
         let polled = self.guard.over_foreign(cx, |cx| self.joined.poll(cx, || by.map_or(0, Pid::word)));
@@ -129,8 +129,7 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
             self.pid()
         );
         let polled = if self.joined.is_ready() {
-            // This poll registers no waker. The awaited process has exited, so this process cannot be the process of
-            // the current step.
+            // This poll registers no waker. The awaited process has exited, so the current step does not belong to it.
             self.joined.poll(cx, || 0)
         } else {
             let pid = self.pid();
@@ -213,14 +212,14 @@ impl<T, M: Send + 'static> Unpin for JoinHandle<T, M> {}
 /// The join of a process that has exited takes one unit of the [budget](crate::should_yield).
 ///
 /// # Cancel safety
-/// Cancel safe. The handle can be awaited by reference. If the future of such an await is dropped, the outcome is not
-/// lost.
+/// Cancel safe. The handle can be awaited by reference. If the caller drops the future of such an await, the outcome is
+/// not lost.
 impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
     type Output = Result<T, Exit>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        // A handle that does not wait takes a unit from the budget. Otherwise, a body that joins exited processes in a
-        // loop might never end its turn.
+        // If this poll can resolve immediately, it takes a unit from the budget. Otherwise, a body that joins exited
+        // processes in a loop might never end its turn.
         if !self.over && (self.joined.is_ready() || self.is_own()) {
             ready!(self.pause.spend(cx));
         }
@@ -327,7 +326,8 @@ impl Future for Started {
     }
 }
 
-/// Returns whether the process has started. Returns `None` if the process may still start.
+/// Returns `Ok` if the process has started, and the exit if the process has exited before its start. Returns `None` if
+/// the process may still start.
 fn outcome_of_start(head: &Head) -> Option<Result<(), Exit>> {
     match head.exit() {
         // If a process exits normally in its first step, the process counts as started.

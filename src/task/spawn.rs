@@ -204,8 +204,8 @@ impl Host {
     /// the observer and to the trace. Sets its cancel sources, its link and its monitor. `any` returns another
     /// reference to the process.
     ///
-    /// A plain spawn needs nothing of this. Therefore [`begin`](Self::begin) skips the call, which would cost 50
-    /// instructions.
+    /// For a plain spawn, this function has nothing to do. Therefore [`begin`](Self::begin) skips the call, which would
+    /// cost 50 instructions.
     #[inline(never)]
     fn announce(
         &self,
@@ -244,7 +244,7 @@ impl Host {
         parent.and_then(|(parent, ties)| table::adopt(&parent, &any(), ties))
     }
 
-    /// Arranges that each source in `sources` cancels the process.
+    /// Registers the process, so that each source in `sources` can cancel the process.
     #[cold]
     fn bind(&self, control: Ref<dyn AnyControl>, sources: CancelSources) {
         let inherited = control.head().inherited();

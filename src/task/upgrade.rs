@@ -64,7 +64,7 @@ impl<M: Send + 'static> Context<M> {
     ///
     /// # Errors
     /// The call returns only if the new body did not start. The call returns the exit of the new body, and a context.
-    /// With this context, the body that made the call continues. The context lacks the messages that the new body has
+    /// The body that made the call continues with this context. The context lacks the messages that the new body has
     /// received. A message that the new body has stashed is unread again. If the new body has called
     /// [`unstash`](Self::unstash), the stash of the old body is unread again too. In all other respects, the context is
     /// unchanged. The call also returns in three other cases:
@@ -129,8 +129,8 @@ impl<M: Send + 'static> Context<M> {
 }
 
 /// Guard that ends the trial of the new receiver. If the new code has failed, or if the upgrade is dropped, the
-/// receiver of the old code becomes the current receiver again. The receiver of the old code also gets the messages
-/// that a dropped receiver on trial has not read.
+/// receiver of the old code becomes the current receiver again. If a receiver on trial was dropped, the receiver of the
+/// old code also gets the messages that the dropped receiver has not read.
 struct TrialGuard<'a, M: Send + 'static> {
     former: &'a mut Mailbox<M>,
     trial: Trial,
@@ -154,8 +154,8 @@ fn successor<M: Send + 'static, F: Body<M>>(body: F) -> impl FnOnce(Context<M>) 
 struct Starting<'a> {
     control: Ref<dyn AnyControl>,
     trial: &'a Trial,
-    /// The flags of the process before the upgrade, namely `MANUAL_START` and `UPGRADING`. The flag `UPGRADING` was set
-    /// if the code that requests the upgrade is itself new code that has not started yet.
+    /// The flags of the process before the upgrade, namely `MANUAL_START` and `UPGRADING`. The flag `UPGRADING` was
+    /// already set if the code that requests the upgrade is itself new and has not started yet.
     former: u16,
 }
 
@@ -233,9 +233,9 @@ impl<M: Send + 'static> StepOutput<'_, M> {
     /// The process keeps its pid, its mailbox with the unread events, its names, links, monitors and outstanding
     /// commands. The message type and the output type of the process stay the same.
     ///
-    /// The old process is dropped when its step has returned. The old process is not [closed](Process::close), because
-    /// `close` is called only at the exit, for the process that runs the last step. If a step calls this method several
-    /// times, the last successful call takes effect.
+    /// The old process is dropped when its step has returned. The old process is not [closed](Process::close). The
+    /// method `close` is called only at the exit, and only on the process that runs the last step. If a step calls this
+    /// method several times, the last successful call takes effect.
     ///
     /// ```
     /// # use procession::*;

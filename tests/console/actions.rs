@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{Client, Folder, within};
 
-/// Returns a runtime with one worker and with a console that allows actions, and a client of this console.
+/// Returns a runtime with one worker, and a client of its console. The console allows actions.
 fn active(folder: &Folder) -> (Runtime, Client) {
     let rt = Runtime::builder().workers(1).console(folder.socket()).console_actions(true).build().unwrap();
     let client = Client::attach(&folder.socket());
@@ -103,7 +103,7 @@ fn the_reply_to_a_failed_restart_states_the_reason() {
     });
 }
 
-/// Returns a runtime with a flight recorder that writes to the folder, and a client.
+/// Returns a runtime and a client of its console. The flight recorder of the runtime writes to the folder.
 fn recording(socket: &Path, folder: &Path) -> (Runtime, Client) {
     let recorder = FlightRecorder::new().buffer_size(0).folder(folder).max_files(2);
     let builder = Runtime::builder().workers(1).console(socket).console_actions(true).flight_recorder(recorder);

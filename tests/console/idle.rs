@@ -1,4 +1,4 @@
-//! Consoles that are attached and send no request, and consoles that only read.
+//! Tests with consoles that are attached and send no request, and with consoles that only read.
 
 use super::*;
 
@@ -24,8 +24,8 @@ fn script(rt: &Runtime) {
     assert_eq!(rt.block_on(reader), Ok(4_950));
 }
 
-/// 9.6a: consoles are attached, and have received a reply. While they send no request, a script on one guest thread has
-/// exactly the same counts of polls, steps, parks and wake-ups as without a console.
+/// 9.6a: consoles are attached, and have received a reply. Then they send no requests. A script runs on one guest
+/// thread. The counts of polls, steps, parks and wake-ups are exactly the same as without a console.
 #[test]
 fn attached_consoles_without_requests_cause_no_step_and_no_wake_up() {
     within(60, || {
@@ -66,8 +66,8 @@ fn requests_that_only_read_wake_no_worker() {
         let rt = Runtime::builder().workers(2).console(folder.socket()).build().unwrap();
         let waits = rt.spawn(async |mut ctx: Context<u8>| ctx.receive().await);
         let mut client = Client::attach(&folder.socket());
-        // A worker that has parked may wake up once more, because the token of an earlier wake-up was set. Therefore
-        // the test repeats the requests until no worker parks in between.
+        // A parked worker may wake up once more, because the token of an earlier wake-up was still set. Therefore the
+        // test repeats the requests until no worker parks in between.
         loop {
             while rt.metrics().workers_in(observe::WorkerState::Parked) != 2 {
                 std::thread::yield_now();

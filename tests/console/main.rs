@@ -143,7 +143,7 @@ impl Client {
     }
 }
 
-/// Returns a runtime without workers and with a console, and a client of this console.
+/// Returns a runtime without workers, and a client of its console.
 fn lone(folder: &Folder) -> (Runtime, Client) {
     let rt = Runtime::builder().workers(0).console(folder.socket()).build().unwrap();
     let client = Client::attach(&folder.socket());
@@ -306,8 +306,8 @@ fn the_graph_of_waiting_processes_contains_edges_and_deadlocks() {
     });
 }
 
-/// 9.6b: the replies state whether a process checks for requests to yield, whether a process waits for a closure on the
-/// blocking pool, and whether a mailbox grows.
+/// 9.6b: the replies state three facts: whether a process checks for requests to yield, whether a process waits for a
+/// closure on the blocking pool, and whether a mailbox grows.
 #[test]
 fn the_replies_state_yield_checks_blocking_waits_and_growing_mailboxes() {
     within(60, || {
@@ -755,7 +755,7 @@ fn the_rows_below_the_maximum_depth_are_only_counted() {
     });
 }
 
-/// 9.6c: if the formatting of a child's exit as text panics, only this request fails. The server continues.
+/// 9.6c: if the `Display` of a child's error panics, only this request fails. The server continues.
 #[test]
 fn the_console_server_continues_if_a_panic_interrupts_the_formatting_of_an_exit() {
     #[derive(Debug)]
@@ -953,7 +953,7 @@ fn a_client_that_never_reads_delays_no_other_client() {
         let many: Vec<_> = (0..1_000).map(|_| rt.spawn(async |_: Context| pending::<()>().await)).collect();
         let deaf = UnixStream::connect(folder.socket()).unwrap();
         deaf.set_nonblocking(true).unwrap();
-        // The client sends until the server reads no more: the server waits until the client reads a reply.
+        // The client sends until a write would block: the server reads no more requests until the client reads a reply.
         let mut sent = 0;
         let mut others = Client::attach(&folder.socket());
         loop {
@@ -1152,7 +1152,7 @@ fn the_server_ends_with_the_runtime_while_clients_are_attached() {
     });
 }
 
-/// 9.6a: the environment variable opens a socket. A path that cannot be opened does not stop the program.
+/// 9.6a: the environment variable opens a socket. If the path cannot be opened, the program continues.
 #[test]
 fn the_environment_opens_a_socket() {
     if let Some(prefix) = role() {
@@ -1177,7 +1177,7 @@ fn the_environment_opens_a_socket() {
     assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
 }
 
-/// 9.6a: a path in the environment variable that cannot be opened does not stop the program, even if the pipe behind
+/// 9.6a: the environment variable contains a path that cannot be opened. The program continues, even if the pipe behind
 /// stderr has no reader.
 #[test]
 fn a_broken_pipe_behind_stderr_does_not_stop_the_program() {

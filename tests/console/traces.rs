@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{Client, Folder, within};
 
-/// Returns a runtime with one worker and with a console, and a client of this console.
+/// Returns a runtime with one worker, and a client of its console.
 fn open(folder: &Folder) -> (Runtime, Client) {
     let rt = Runtime::builder().workers(1).console(folder.socket()).build().unwrap();
     let client = Client::attach(&folder.socket());

@@ -45,7 +45,7 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
 /// Sender that ends blocked steps: each message ends one step, and the drop of the sender ends all blocked steps.
 struct Gate(mpsc::Sender<()>);
 
-/// Receiver on which the steps of processes block until the test opens the gate. Several steps may share this receiver.
+/// Receiver that blocks the steps of processes until the test opens the gate. Several steps may share this receiver.
 #[derive(Clone)]
 struct Wait(Arc<Mutex<mpsc::Receiver<()>>>);
 
@@ -103,8 +103,8 @@ fn long_steps_do_not_delay_other_processes() {
         assert!(stuck.iter().all(|one| !one.is_finished()));
         assert!(threads.count() > 2);
         // The thread that replaces the first blocked worker may run all light processes before the monitor detects the
-        // second long step. The comparison is `>=`: a busy operating system may suspend another step for longer than
-        // the threshold. The suspended step then also counts as a long step.
+        // second long step. The test compares with `>=`, because a busy operating system may suspend another step for
+        // longer than the threshold. The suspended step then also counts as a long step.
         eventually("both long steps are detected", || rt.counters().long_steps >= 2);
         drop(gate);
         stuck.into_iter().for_each(|one| block_on(one).unwrap());
@@ -262,7 +262,7 @@ fn a_call_of_block_in_place_immediately_hands_over_the_queues_of_its_worker() {
 
 /// 4.6a, 4.7d: the replacement thread always has a process to run, because one process yields in a loop. The processes
 /// in the queues of the blocked worker still run. The blocked step spawns some of these processes before the
-/// replacement thread takes over the queues, and the other processes after this take-over.
+/// replacement thread takes over the queues. It spawns the others after that.
 #[test]
 fn no_idle_worker_is_needed_to_run_the_processes_of_a_blocked_worker() {
     within(60, || {
@@ -435,7 +435,7 @@ fn the_future_of_a_guest_thread_is_not_reported_as_a_long_step() {
     });
 }
 
-/// 4.7a: the worker of a guest thread is not shown as blocked while the thread's own future blocks.
+/// 4.7a: while the future of a guest thread blocks, the worker of this thread is not shown as blocked.
 #[test]
 fn the_blocked_future_of_a_guest_thread_does_not_count_as_a_blocked_worker() {
     within(60, || {

@@ -155,7 +155,7 @@ fn a_cancelled_token_also_cancels_processes_spawned_later() {
 }
 
 /// 6.6c: if every handle of a token is dropped, no process is cancelled. If the parent token is cancelled later, the
-/// processes of the token without handles are cancelled too.
+/// processes of this token are cancelled too.
 #[test]
 fn dropping_a_token_cancels_no_process() {
     let rt = lone();
@@ -501,8 +501,8 @@ fn a_process_is_killed_after_the_grace_period_of_its_token() {
     });
 }
 
-/// 6.2a, 6.2e: an earlier cancellation with a longer grace period delays neither the kill after a deadline, nor the
-/// kill after the cancellation of a token or of a `JoinSet`.
+/// 6.2a, 6.2e: a process is cancelled with a long grace period. If a deadline, a token or a `JoinSet` then cancels the
+/// process with a shorter grace period, the process is killed at the end of the shorter period.
 #[test]
 fn a_longer_grace_period_of_an_earlier_cancellation_delays_no_kill() {
     check(0..10, async |host: Host| {
@@ -637,8 +637,8 @@ fn a_child_that_exits_because_of_the_token_of_its_supervisor_is_not_restarted() 
     assert_eq!(starts.load(SeqCst), 1);
 }
 
-/// 6.4c: a child of a supervisor may have its own token. If the token is cancelled, the child exits and the supervisor
-/// restarts the child, as after any other cancellation of a child.
+/// 6.4c: a child of a supervisor may have its own token. If the token is cancelled, the child exits. The supervisor
+/// restarts the child, as it does after any other cancellation of a child.
 #[test]
 fn a_supervised_child_may_have_its_own_token() {
     const CHILD: Name<()> = Name::new("cancel: child");
@@ -730,7 +730,7 @@ fn a_supervised_child_may_have_its_own_deadline() {
     }
 }
 
-/// 6.6a, 6.6c: if a token cancels a scope, the token cancels the children of the scope before the body of the scope.
+/// 6.6a, 6.6c: if a token cancels a scope, it first cancels the children of the scope, and then the body of the scope.
 /// The exits of the children do not make the scope fail, because the body of the scope receives the cancellation too.
 #[test]
 fn a_scope_body_receives_the_cancellation_of_its_token() {
@@ -800,8 +800,8 @@ fn a_future_runs_until_a_token_is_cancelled() {
     assert!(is_cancelled(&polled.unwrap_err(), "enough"));
 }
 
-/// 6.2b: a cancelled body polls a future of `event`, which is pending, and drops this future. The next `receive`
-/// still fails because of the cancellation.
+/// 6.2b: a cancelled body polls a future of `event` and then drops it. The future is pending. The next `receive` still
+/// fails because of the cancellation.
 #[test]
 fn a_receive_in_a_cancelled_process_fails_even_after_a_dropped_event_future() {
     within(60, || {
@@ -817,8 +817,8 @@ fn a_receive_in_a_cancelled_process_fails_even_after_a_dropped_event_future() {
     });
 }
 
-/// 4.6b, 6.2a: a cancelled body ignores its cancellation, and awaits futures that fail or resolve at once because of
-/// the cancellation. The body lets other tasks run, and is killed after the grace period.
+/// 4.6b, 6.2a: a cancelled body ignores its cancellation. Because of the cancellation, the futures that the body awaits
+/// fail or resolve at once. The body lets other tasks run, and is killed after the grace period.
 #[test]
 fn a_body_that_ignores_its_cancellation_in_a_loop_is_killed() {
     type Once = fn(&mut Context<()>) -> BoxFuture<'_, ()>;
@@ -846,8 +846,8 @@ fn a_body_that_ignores_its_cancellation_in_a_loop_is_killed() {
     }
 }
 
-/// 4.6b, 6.2a: a body with a spent budget checks for its cancellation without an `await`, with a new future for each
-/// check. One of the first two checks finds the cancellation.
+/// 4.6b, 6.2a: the budget of a body is spent, and the body checks for its cancellation. Each check polls a new future
+/// once, without an `await`. One of the first two checks finds the cancellation.
 #[test]
 fn a_check_without_an_await_finds_the_cancellation() {
     type Check = fn(&Context<()>, &CancelToken) -> bool;

@@ -464,7 +464,7 @@ fn cancelling_very_many_answered_commands_takes_linear_time() {
 }
 
 /// 1.3d, 3.3a: a step cancels very many commands whose tags the process has chosen, the newest command first. Another
-/// step cancels commands that were dispatched after an earlier step, while very many other commands wait for their
+/// step cancels commands that were dispatched after an earlier step. Meanwhile, very many other commands wait for their
 /// dispatch. Both steps take linear time. Only the commands that are not cancelled reach the handler, in their order.
 #[test]
 fn cancelling_very_many_commands_with_chosen_tags_takes_linear_time() {
@@ -502,8 +502,8 @@ fn cancelling_very_many_commands_with_chosen_tags_takes_linear_time() {
 }
 
 /// 1.2b, 3.3a: a command may be answered before its dispatch, while the handler of an earlier command runs. The
-/// answered command then does not reach its own handler, no matter whether the process or the runtime has chosen its
-/// tag. The other commands of the step reach their handlers.
+/// answered command then does not reach its own handler. This holds for tags that the process has chosen, and for tags
+/// that the runtime has chosen. The other commands of the step reach their handlers.
 #[test]
 fn a_command_that_is_answered_before_its_dispatch_reaches_no_handler() {
     struct First;
@@ -545,9 +545,9 @@ fn a_command_that_is_answered_before_its_dispatch_reaches_no_handler() {
     }
 }
 
-/// 1.3b, 3.2a: a process performs a command that contains another, unpolled command future of the same process. The
-/// handler polls this future during the turn of the process, and this poll performs the inner command. The inner
-/// command reaches its handler after all commands that the process performed earlier.
+/// 1.3b, 3.2a: a process performs a command. This command contains another command future of the same process, which
+/// has not been polled yet. The handler polls this future during the turn of the process, and this poll performs the
+/// inner command. The inner command reaches its handler after all commands that the process performed earlier.
 #[test]
 fn a_handler_may_poll_a_command_of_its_process() {
     struct Poll(Mutex<Option<Perform<Ask>>>);
@@ -755,8 +755,8 @@ fn the_future_of_a_handler_becomes_no_task_if_it_does_not_wait() {
     assert_eq!(rt.counters().polls, 1);
 }
 
-/// 3.2a: if a handler's future has to wait, the future becomes a task of the runtime. The event for which the future
-/// waits wakes this task.
+/// 3.2a: if a handler's future has to wait, the future becomes a task of the runtime. The awaited event wakes this
+/// task.
 #[test]
 fn the_future_of_a_handler_becomes_a_task_if_it_waits() {
     let rt = Runtime::builder()
@@ -1503,7 +1503,7 @@ fn a_pool_runs_every_job_although_each_idle_thread_exits_immediately() {
                 }
             }
             // In each round, the pause before the next job is a little longer. In some rounds the job arrives just when
-            // the thread finds that it is idle.
+            // the thread finds no further job.
             for round in 0..1_500 {
                 let done = Arc::new(AtomicBool::new(false));
                 let sets = Arc::clone(&done);
@@ -1545,8 +1545,8 @@ fn twice() -> Runtime {
     Runtime::builder().workers(0).handle(|c: Twice| c.0 * 2).build().unwrap()
 }
 
-/// 1.3b, 3.3a: an inline handler answers a command whose future is not polled for some time. The future returns the
-/// answer when it is polled again, even in a later turn.
+/// 1.3b, 3.3a: an inline handler answers a command, and the future of the command is not polled until later. The future
+/// returns the answer when it is polled again, even in a later turn.
 #[test]
 fn an_inline_answer_is_kept_until_its_future_is_polled() {
     let rt = twice();
@@ -1841,7 +1841,7 @@ fn a_command_whose_handler_waits_is_in_flight() {
     });
 }
 
-/// 1.2h, 3.5a: a process may choose the tag of a cancelled command again for a new command. The handler of the
+/// 1.2h, 3.5a: a process may reuse the chosen tag of a cancelled command for a new command. The handler of the
 /// cancelled command sees the cancellation, and its late answer is discarded. The time limit of the cancelled command
 /// does not end the new command.
 #[test]
@@ -1862,7 +1862,7 @@ fn a_chosen_tag_never_receives_the_answer_of_an_earlier_command() {
         settle(&rt);
         let first = shelf.take();
         noted.tell(&rt, move |out| {
-            // The step that cancels the command also sets the limit, because the limit must not pass before the
+            // The same step sets the limit and cancels the command, because the limit must not pass before the
             // cancellation.
             out.set_timeout(tag, TICK);
             assert!(out.cancel_yield(tag));

@@ -337,9 +337,8 @@ fn each_unobserved_failure_on_worker_threads_is_reported_once() {
     });
 }
 
-/// 9.5a: a process has returned, and drops its state. During this drop, the only linked process fails. The exit of
-/// the process that has returned is already decided, so this process does not receive the failure. The failure is
-/// reported.
+/// 9.5a: a process has returned, and drops its state. During this drop, the only linked process fails. The exit of the
+/// returned process is already decided. Therefore this process does not receive the failure. The failure is reported.
 #[test]
 fn a_failure_is_reported_if_the_only_linked_process_has_already_returned() {
     /// Tells the test that the drop of the state has begun, and then waits for the test.
@@ -479,7 +478,7 @@ impl Observer for Reports {
 
 impl Reports {
     /// Returns the report of a process. Asserts that the observer has received at most one report of this process, and
-    /// that the next call was the call of `ended`.
+    /// that the call of `ended` came last.
     fn of(&self, pid: Pid) -> Option<CrashReport> {
         let mut all: Vec<_> = self.0.lock().unwrap().iter().filter(|(of, _)| *of == pid).cloned().collect();
         assert!(all.pop().is_some_and(|(_, report)| report.is_none()), "the process has not ended");
@@ -488,9 +487,10 @@ impl Reports {
     }
 }
 
-/// 9.5e: an observer receives the report of each failure before `ended`, whether or not the exit is received. An
-/// observer receives no report of a normal exit, a cancellation or a kill. The report for the observer does not count
-/// as a receipt of the exit. The record of the exit exists before the report.
+/// 9.5e: for each failure, an observer first receives the report, and then the call of `ended`. This holds whether or
+/// not the exit is received. An observer receives no report of a normal exit, a cancellation or a kill. If only an
+/// observer receives the report, the exit still counts as not received. The record of the exit exists before the
+/// report.
 #[test]
 fn an_observer_receives_the_report_of_each_failure() {
     let (reports, told) = (Reports::default(), Arc::new(Mutex::new(Vec::new())));

@@ -60,8 +60,8 @@ fn names(deadlock: &Deadlock) -> Vec<&str> {
     names
 }
 
-/// Asserts that the graph contains one deadlock, whose cycle consists of these processes. Also asserts that `behind`
-/// other processes wait for processes of this cycle, directly or indirectly.
+/// Asserts that the graph contains one deadlock, whose cycle consists of these processes. Also asserts the number
+/// `behind` of other processes that wait for processes of this cycle, directly or indirectly.
 #[track_caller]
 fn assert_deadlock(graph: &WaitForGraph, cycle: &[&str], behind: usize) {
     let [deadlock] = &graph.deadlocks[..] else { panic!("{graph:?}") };
@@ -417,7 +417,7 @@ fn a_dropped_receive_does_not_hide_a_deadlock() {
             1 => assert!(futures::poll!(Box::pin(ctx.receive_where(Err::<(), u8>))).is_pending()),
             2 => assert!(futures::poll!(FuturesUnordered::from_iter([Box::pin(ctx.event())]).next()).is_pending()),
             _ => {
-                // The receive operation is dropped in a later turn than the turn of its last poll.
+                // The receive operation is polled in this turn, and dropped in a later turn.
                 let mut event = Box::pin(ctx.event());
                 assert!(futures::poll!(&mut event).is_pending());
                 step_aside().await;
@@ -507,7 +507,7 @@ fn a_process_that_also_waits_for_a_blocking_closure_is_not_deadlocked() {
 }
 
 enum Job {
-    /// The receiver answers this request. Before the answer, the receiver may send requests to workers with a higher
+    /// The receiver answers this request. Before it answers, the receiver may send requests to workers with a higher
     /// number.
     Ask(u64, Question),
     Tell,
@@ -558,7 +558,7 @@ async fn worker(mut ctx: Context<Job>, above: Vec<Address<Job>>) -> Result<(), E
                 _ = next.send_wait(Job::Ask(chance / 5, reply)).await;
                 continue;
             }
-            // The supervisor in its shutdown waits for its child, and the child may wait for an answer.
+            // During its shutdown, the supervisor waits for its child, and the child may wait for an answer.
             8 => {
                 let next = next.clone();
                 let body = move |ctx: Context<u8>| {
@@ -585,9 +585,9 @@ async fn worker(mut ctx: Context<Job>, above: Vec<Address<Job>>) -> Result<(), E
     }
 }
 
-/// 9.2e: many processes call, join, wait for mailbox space, supervise, and suspend and resume each other, but never
-/// wait in a cycle. Meanwhile no deadlock is reported, on two workers and in simulations. Then two more processes call
-/// each other, and this deadlock is reported.
+/// 9.2e: many processes make calls, join other processes, wait for mailbox space, supervise children, and suspend and
+/// resume other processes. They never wait in a cycle. Meanwhile no deadlock is reported, on two workers and in
+/// simulations. Then two more processes call each other, and this deadlock is reported.
 #[test]
 fn no_false_deadlock_is_reported_under_load() {
     let seen = Arc::new(AtomicUsize::new(0));
@@ -648,8 +648,8 @@ fn no_false_deadlock_is_reported_under_load() {
 }
 
 /// Observer that reads the graph at a special moment: the worker has recorded that the process `waits` is blocked, but
-/// the turn of `waits` has not ended. The observer delays the worker at this moment until the process `answers` has
-/// answered the call of `waits` and has called `waits`.
+/// the turn of `waits` has not ended. At this moment, the observer delays the worker. Meanwhile, the process `answers`
+/// answers the call of `waits`, and then calls `waits`.
 #[derive(Default)]
 struct BeforeTheWait {
     pids: OnceLock<(Host, Pid, Pid)>,
@@ -670,8 +670,8 @@ impl Observer for BeforeTheWait {
 }
 
 /// Runs a caller, and a process that answers the call and then calls the caller. Returns the deadlocks that the
-/// observer has read, which may be none. If the answer arrived before the caller waited, the observer has stored no
-/// result, and the function returns `None`.
+/// observer has read. This list may be empty. If the answer arrived before the caller waited, the observer has stored
+/// no result, and the function returns `None`.
 fn deadlocks_before_the_wait() -> Option<Vec<Deadlock>> {
     let observer = Arc::new(BeforeTheWait::default());
     let rt = Runtime::builder().workers(2).observer(Arc::clone(&observer)).build().unwrap();
@@ -692,7 +692,8 @@ fn deadlocks_before_the_wait() -> Option<Vec<Deadlock>> {
     while observer.seen.lock().unwrap().is_none() && rt.processes_alive() != 0 {
         thread::yield_now();
     }
-    // The value is cloned and stays in the observer. An observer without a value would read further graphs.
+    // The test clones the value, because the value must stay in the observer. Without this value, the observer would
+    // read further graphs.
     let seen = observer.seen.lock().unwrap().clone();
     for pid in [caller.pid(), answers.pid()] {
         _ = rt.kill(pid);
@@ -712,8 +713,8 @@ fn an_answered_call_is_no_edge_of_a_deadlock() {
     });
 }
 
-/// Observer that reads the graph during the exit of the process `child`. At this moment, the pid of `child` was already
-/// removed, but the process that awaits the join handle of `child` was not woken yet.
+/// Observer that reads the graph during the exit of the process `child`. At this moment, the runtime has removed the
+/// pid of `child`, but has not woken the process that awaits the join handle of `child`.
 #[derive(Default)]
 struct DuringTheExit {
     host: OnceLock<Host>,
@@ -812,7 +813,7 @@ fn a_call_in_block_on_inside_a_step_is_an_edge_of_a_deadlock() {
             let rt = Arc::new(crate::two());
             let inner = Arc::clone(&rt);
             let blocks = async move |mut ctx: Context<Question>| {
-                // After a receive, the mailbox may still know the waker of its receiver. This waker must not count as
+                // After a receive, the mailbox may still store the waker of its receiver. This waker must not count as
                 // a wait for a message.
                 let _unanswered = if receives_first { Some(ctx.receive().await.unwrap()) } else { None };
                 // A call to a name that is not registered yet fails.
@@ -1010,8 +1011,8 @@ fn each_kind_of_wait_in_block_on_is_an_edge_of_a_deadlock() {
 }
 
 /// 9.2e: a process starts a join and a call, and then blocks its thread in `block_on`. Meanwhile, the process counts as
-/// waiting only for the future in `block_on`. If the runtime does not know the event of this future, the process is not
-/// part of a deadlock.
+/// waiting only for the future in `block_on`. If the runtime does not know which event completes this future, the
+/// process is not part of a deadlock.
 #[test]
 fn a_process_in_block_on_does_not_wait_for_its_earlier_operations() {
     crate::within(60, || {
@@ -1140,7 +1141,7 @@ fn callees(host: &Host, pid: Pid) -> Vec<Option<Pid>> {
 }
 
 /// 9.2d, 9.2e: a forwarded reply is an edge to the process that must answer. The reply may have been forwarded several
-/// times. The processes that have forwarded the reply belong to no deadlock, although they call the caller.
+/// times. A process that has forwarded the reply belongs to no deadlock, even if it calls the caller.
 #[test]
 fn the_receiver_of_a_forwarded_reply_is_part_of_a_deadlock() {
     let graph = graph_of(|host| {
@@ -1158,8 +1159,8 @@ fn the_receiver_of_a_forwarded_reply_is_part_of_a_deadlock() {
     assert_deadlock(&graph, &["a", "d"], 2);
 }
 
-/// 9.2d, 9.2e: a process that has forwarded a reply is not deadlocked when it calls the caller that waits for this
-/// reply. After the answer, the caller makes another call. The wait-for graph then has an edge to the process that
+/// 9.2d, 9.2e: a process has forwarded a reply, and then calls the caller that waits for this reply. The process is not
+/// deadlocked. After the answer, the caller makes another call. The wait-for graph then has an edge to the process that
 /// receives the request of this call.
 #[test]
 fn a_process_that_has_forwarded_a_reply_may_call_the_caller() {
@@ -1198,8 +1199,8 @@ fn a_process_that_has_forwarded_a_reply_may_call_the_caller() {
     assert_eq!(callees(&rt, caller.pid()), [Some(front.pid())]);
 }
 
-/// 9.2d: if a forward is refused, the message with the reply comes back, and the process that tried to forward the
-/// reply must still answer. The refused forward may be the first forward of the reply or a later one.
+/// 9.2d: if a forward is refused, the forwarding process gets the message with the reply back, and must still answer.
+/// The refused forward may be the first forward of the reply or a later one.
 #[test]
 fn a_refused_forward_changes_no_edge() {
     /// Spawns a process that tries to forward its first request to an exited process, and then calls the process `a`.
@@ -1271,9 +1272,9 @@ fn a_dropped_call_leaves_no_forwarded_reply() {
     assert_eq!(rt.block_on(holds), Ok(()));
 }
 
-/// 9.2d, 9.2e: a reply that was forwarded to a process of another runtime has no known callee, and the caller is not
-/// deadlocked. A process of another runtime may also forward a reply to a process of the caller's runtime. The callee
-/// is then known.
+/// 9.2d, 9.2e: a reply is forwarded to a process of another runtime. The call then has no known callee, and the caller
+/// is not deadlocked. A process of another runtime may also forward a reply to a process of the caller's runtime. The
+/// callee is then known.
 #[test]
 fn a_forward_to_another_runtime_has_no_edge() {
     let [rt, other] = [0, 1].map(|_| Runtime::builder().workers(0).build().unwrap());
@@ -1306,8 +1307,8 @@ fn a_forward_to_another_runtime_has_no_edge() {
     assert_deadlock(&rt.wait_for_graph(), &["a", "c"], 0);
 }
 
-/// 9.2d: the first forward of a reply outside a step only sends the message. A later forward outside a step also
-/// changes the callee.
+/// 9.2d: a reply is forwarded outside a step. If this is the first forward of the reply, it only sends the message. A
+/// later forward also changes the callee.
 #[test]
 fn outside_a_step_a_later_forward_changes_the_callee_but_the_first_does_not() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -1338,7 +1339,7 @@ fn outside_a_step_a_later_forward_changes_the_callee_but_the_first_does_not() {
 }
 
 /// 9.2d, 9.2e: a process awaits a call in `block_on` inside a step. In this case too, the edge of the call leads to the
-/// process to which the reply was forwarded.
+/// process that received the forwarded reply.
 #[test]
 fn a_forwarded_call_in_block_on_is_an_edge_of_a_deadlock() {
     crate::within(60, || {
@@ -1395,8 +1396,8 @@ fn a_forwarded_reply_of_an_earlier_call_makes_no_deadlock_in_block_on() {
     });
 }
 
-/// 9.2e: the callee of the call in `block_on` differs from the callee of the earlier call, whose reply was forwarded.
-/// The runtime can tell these calls apart, so it reports the deadlock.
+/// 9.2e: the reply of an earlier call was forwarded. The callee of the call in `block_on` is not the callee of this
+/// earlier call. The runtime can tell these calls apart, so it reports the deadlock.
 #[test]
 fn a_forwarded_reply_of_an_earlier_call_hides_no_deadlock_with_another_callee() {
     crate::within(60, || {
@@ -1503,8 +1504,8 @@ fn forwarded_replies_cause_no_false_deadlock_under_load() {
     });
 }
 
-/// 9.2d, 9.2e: a send or a call that waits for free space and has a time limit is no part of a deadlock, because the
-/// time limit ends the wait. The time limit may be set before or after the first poll.
+/// 9.2d, 9.2e: a send or a call waits for free space in a mailbox, and has a time limit. It is no part of a deadlock,
+/// because the time limit ends the wait. The time limit may be set before or after the first poll.
 #[test]
 fn a_limited_wait_for_mailbox_space_is_no_deadlock() {
     type Body = fn(Context<Question>, &'static str) -> futures::future::BoxFuture<'static, ()>;

@@ -47,7 +47,7 @@ impl Drop for Over {
     }
 }
 
-/// Activity of a process of the program until the process is cancelled.
+/// What a process of the program does until it is cancelled.
 #[derive(Clone, Copy)]
 enum Work {
     /// The process performs commands with a time limit in a loop.
@@ -92,7 +92,7 @@ async fn live(ctx: Context<()>, log: Log, name: char, work: Work) -> Result<(), 
     Err(Exit::Cancelled(reason))
 }
 
-/// Handler that never answers the number 0, and answers each number except 0 after 300 µs.
+/// Handler that never answers the number 0. It answers every other number after 300 µs.
 struct Answers(Arc<Mutex<Vec<Completion<u64>>>>);
 
 impl Handler<Ask> for Answers {

@@ -104,7 +104,7 @@ impl ManualGuest {
         self.bell.rung.load(Ordering::SeqCst)
     }
 
-    /// Polls the guest until a poll does not wake the guest again.
+    /// Polls the guest repeatedly, and stops after a poll that did not wake the guest again.
     fn settle(&mut self) {
         loop {
             let before = self.rung();
@@ -397,7 +397,7 @@ fn a_guest_may_move_between_threads() {
 }
 
 /// 8.1a: if there are more guests than worker slots, all guests complete. Each guest waits for a process. The guests
-/// with a slot also run the processes for which the guests without a slot wait.
+/// with a slot also run the processes of the guests without a slot.
 #[test]
 fn all_guests_complete_even_if_there_are_fewer_worker_slots_than_guests() {
     within(60, || {
@@ -694,8 +694,8 @@ fn a_call_of_block_on_runs_no_step_after_the_deadline_of_its_future() {
             } else {
                 futures::executor::block_on(rt.run(nap));
             }
-            // One step may begin after the deadline, because the system may preempt the thread between its last reading
-            // of the clock and this step.
+            // One step may begin after the deadline: the thread reads the clock before the step, and the system may
+            // preempt the thread between the two.
             let begun_late = begun_late.load(Ordering::SeqCst);
             assert!(begun_late <= 1, "{begun_late} steps began after the deadline");
         }
@@ -749,8 +749,8 @@ fn a_leaked_guest_blocks_nothing() {
     }
 }
 
-/// 8.1d: the destructor of a thread-local may call `block_on`. The call succeeds. The order in which the thread has
-/// initialized that thread-local and the thread-locals of the crate does not matter.
+/// 8.1d: the destructor of a thread-local may call `block_on`. The call succeeds. The thread may have initialized that
+/// thread-local before or after the thread-locals of the crate.
 #[test]
 fn the_destructor_of_a_thread_local_can_call_block_on() {
     struct Last(RefCell<Option<Arc<Runtime>>>);
@@ -1082,7 +1082,7 @@ fn a_replacement_thread_enters_the_context_of_tokio() {
     });
 }
 
-/// 8.2d: if a task of tokio calls `block_on`, tokio's budget of this task does not limit the future of `block_on`. The
+/// 8.2d: if a tokio task calls `block_on`, tokio's budget for this task does not limit the future of `block_on`. The
 /// futures of `block_on` and of `run` are dropped inside the context of tokio.
 #[cfg(feature = "tokio")]
 #[test]
@@ -1123,8 +1123,8 @@ fn a_future_inside_a_task_of_tokio_has_no_budget_and_is_dropped_inside_the_conte
         assert!(unfinished.as_mut().poll(&mut Cx::from_waker(Waker::noop())).is_pending());
         drop(unfinished);
         assert_eq!(inside.load(Ordering::SeqCst), 3);
-        // `run` leaves the budget of tokio in force, so each poll of `run` ends although the operations are always
-        // ready.
+        // `run` does not disable the budget of tokio. Therefore each poll of `run` ends, although the operations are
+        // always ready.
         let (driven, done) = (builder().build().unwrap(), AtomicBool::new(false));
         tokio.block_on(async {
             let sets = async {
@@ -1146,7 +1146,7 @@ fn a_future_inside_a_task_of_tokio_has_no_budget_and_is_dropped_inside_the_conte
             received + nested.block_on(nested.spawn(async |_: Context| Ok::<_, Exit>(receives().await))).unwrap()
         });
         assert_eq!(futures::executor::block_on(task).unwrap(), 2_000);
-        // A runtime that was built without the handle also ignores the budget of the task that calls `block_on`.
+        // If a runtime was built without the handle of tokio, `block_on` also ignores the budget of the calling task.
         for workers in [0, 1] {
             let nested = Runtime::builder().workers(workers).build().unwrap();
             let task = tokio.spawn(async move {
@@ -1158,8 +1158,9 @@ fn a_future_inside_a_task_of_tokio_has_no_budget_and_is_dropped_inside_the_conte
     });
 }
 
-/// 4.6a, 8.1d: a step spawns a process and blocks its thread in `block_on`. The nested guest always has another process
-/// to run, which it has stolen from the queues of the step's worker. The spawned process runs nevertheless.
+/// 4.6a, 8.1d: a step spawns a process and blocks its thread in `block_on`. The nested guest always has a process to
+/// run, because it has stolen another process from the queues of the step's worker. The spawned process runs
+/// nevertheless.
 #[test]
 fn a_nested_guest_with_an_endless_process_still_runs_the_queue_of_its_thread() {
     for workers in [0, 1] {
@@ -1216,8 +1217,8 @@ fn no_process_starves_if_each_step_calls_block_in_place() {
     }
 }
 
-/// 4.6a, 8.1e: three guests leave tasks in their slots, and return. Then short calls of `block_on` always continue with
-/// the tasks of one slot. The tasks of the other slots run nevertheless.
+/// 4.6a, 8.1e: three guests leave tasks in their slots, and return. Then all short calls of `block_on` continue with
+/// the tasks of the same slot. The tasks of the other slots run nevertheless.
 #[test]
 fn the_tasks_of_all_vacant_slots_run_in_short_calls_of_block_on() {
     within(60, || {
@@ -1253,9 +1254,8 @@ fn the_tasks_of_all_vacant_slots_run_in_short_calls_of_block_on() {
     });
 }
 
-/// 4.6a, 8.1e: a guest steals processes from a busy worker, and then its executor never polls the guest again.
-/// Nevertheless, each stolen process continues to run on the worker, although the worker always has other processes to
-/// run.
+/// 4.6a, 8.1e: a guest steals processes from a busy worker, and then its executor never polls the guest again. The
+/// worker always has other processes to run. Nevertheless, it also continues to run each stolen process.
 #[test]
 fn a_busy_worker_runs_the_processes_of_a_guest_that_is_not_polled() {
     within(60, || {
@@ -1428,9 +1428,9 @@ fn a_handler_that_always_wakes_itself_does_not_delay_the_drop_of_the_runtime() {
     });
 }
 
-/// 8.1b: three polled guests wait for a slot. A guest that leaves its slot wakes all three waiting guests. If the
-/// waker of a waiting guest panics, the guest that leaves its slot is not affected. If one of the woken guests is
-/// never polled again, another woken guest can take the slot.
+/// 8.1b: three polled guests wait for a slot. A guest that leaves its slot wakes all three waiting guests. A panic in
+/// the waker of a waiting guest does not affect the guest that leaves its slot. If one of the woken guests is never
+/// polled again, another woken guest can take the slot.
 #[test]
 fn a_vacant_slot_wakes_several_waiting_guests() {
     struct Counts(AtomicUsize);

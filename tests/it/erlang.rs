@@ -41,7 +41,8 @@ fn read(name: &str) -> String {
 struct Scenario {
     name: String,
     acts: Vec<Vec<String>>,
-    /// Reason of an intended difference from Erlang/OTP. If a reason is present, `here` is the expected outcome.
+    /// Reason for an intended difference from Erlang/OTP. If this field contains a reason, `here` is the expected
+    /// outcome.
     differs: Option<String>,
     here: Vec<String>,
 }
@@ -213,7 +214,7 @@ struct Stage(Arc<Mutex<Props>>);
 struct Props {
     /// The output lines of the scenario so far.
     told: Vec<String>,
-    /// The handles of the processes whose exits are printed at the end, with the names of these processes.
+    /// The names and the handles of the processes whose exits are printed at the end.
     order: Vec<(String, Ending)>,
     /// The names of the processes with their pids. A name may occur several times, and the last entry with a name
     /// contains the newest pid of this name.

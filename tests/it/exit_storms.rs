@@ -51,8 +51,7 @@ async fn member(mut ctx: Context<Msg>, linked: Arc<AtomicUsize>) -> Result<(), E
 /// - No worker needs a deep stack, because no function recurses along the links.
 fn storm(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'static) {
     within(300, move || {
-        // A function that recursed over all processes would overflow this stack, unless each level needed less than 27
-        // bytes.
+        // A recursion over all processes would overflow this stack if each level needed 27 bytes or more.
         let rt = Runtime::builder().workers(2).stack_size(256 << 10).build().unwrap();
         let linked = Arc::new(AtomicUsize::new(0));
         let all: Vec<_> = (0..count)
@@ -187,8 +186,8 @@ fn tree(strategy: fn() -> Supervisor, lives: &Lives, begin: impl Fn() + Clone + 
     let lives = lives.clone();
     let below = move || {
         let (fails, stays) = (lives.clone(), lives.clone());
-        // The child has no registered name. With a registered name, a second instance could never start, so the test
-        // could not detect that the supervisor starts a second instance.
+        // The child has no registered name. If it had a registered name, a second instance could never start. Then the
+        // test could not detect a supervisor that starts a second instance.
         let fails = Child::unnamed(move |ctx: Context<Do>| {
             let life = fails.begin(0);
             async move {
@@ -298,8 +297,8 @@ fn a_supervisor_killed_while_it_starts_a_child_leaves_no_child_behind() {
 /// a restart, the supervisor no longer counts this restart.
 #[test]
 fn the_time_window_of_the_restart_intensity_is_half_open() {
-    // The supervisor allows two restarts within 100 ms. Each case lists the planned lifetimes of the instances in
-    // milliseconds, and the number of these instances that are really started.
+    // The supervisor allows two restarts within 100 ms. Each case contains the planned lifetimes of the instances in
+    // milliseconds, and the number of instances that the supervisor really starts.
     let cases: &[(&[u64], usize)] = &[
         // At the third exit and at each later exit, the second-last restart happened exactly 100 ms ago. Therefore, the
         // supervisor no longer counts the second-last restart.

@@ -318,8 +318,8 @@ fn a_worker_that_waits_in_block_on_is_explained() {
     });
 }
 
-/// 9.2g: a long step that checks whether it should yield, and continues nevertheless, is distinguished from a step that
-/// does not check.
+/// 9.2g: a long step checks whether it should yield, but continues nevertheless. The finding distinguishes this step
+/// from a step that does not check.
 #[test]
 fn a_long_step_that_ignores_the_request_to_yield_is_explained() {
     within(60, || {
@@ -610,8 +610,8 @@ fn processes_that_nothing_can_wake_are_explained() {
     assert_eq!((processes.len(), &*lines(finding)[21]), (20, "  and 23 more"));
 }
 
-/// 9.2f: if a timer, a command, a blocking job, a future without a pid, or a runnable process exists, the explanation
-/// does not state that nothing is outstanding.
+/// 9.2f: the explanation states that nothing is outstanding only if no timer, command, blocking job, future without a
+/// pid or runnable process exists.
 #[test]
 fn outstanding_work_prevents_the_finding_that_nothing_is_outstanding() {
     within(60, || {
@@ -726,7 +726,7 @@ fn an_open_stream_is_no_unanswered_command() {
     let explanation = explained(&rt);
     assert_eq!(explanation.findings, [], "{explanation}");
     assert_eq!(explanation.activity.for_command, 1);
-    // A command that is not a stream is still a finding.
+    // An unanswered command that is not a stream is still a finding.
     drop(rt.spawn(async |ctx: Context| ctx.perform(Never).await));
     let explanation = explained(&rt);
     assert!(matches!(&explanation.findings[..], [Finding::UnansweredCommands { .. }]), "{explanation}");

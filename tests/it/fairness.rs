@@ -202,9 +202,9 @@ fn a_greedy_body_waits_behind_other_processes() {
     });
 }
 
-/// 4.2d, 4.6a: processes that wake each other through the worker's `next` slot share one budget of 16 turns while other
-/// processes wait. After the budget is spent, the processes may get a few more turns before the worker takes a task
-/// from its local queue.
+/// 4.2d, 4.6a: two processes wake each other through the worker's `next` slot. While other processes wait, the two
+/// processes share one budget of 16 turns. After the budget is spent, the processes may get a few more turns before the
+/// worker takes a task from its local queue.
 #[test]
 fn two_processes_that_wake_each_other_do_not_starve_other_processes() {
     check("a pair", 20, |host, steps| {
@@ -278,8 +278,8 @@ fn every_runnable_process_has_a_turn_in_every_round() {
 
 const NOT_YET: u64 = u64::MAX;
 
-/// Runs two processes per worker that count their steps and always call `yield_now`. Calls `at` in the 50th turn of one
-/// of these processes. Returns the value of `done` as soon as `done` is set.
+/// Runs two processes per worker. These processes count their steps and always call `yield_now`. Calls `at` in the 50th
+/// turn of one of these processes. Returns the value of `done` as soon as `done` is set.
 fn busy_until<F>(
     rt: &Runtime,
     (workers, steps): (usize, Steps),
@@ -507,8 +507,8 @@ fn a_late_interval_spends_the_budget() {
     simulation.run(ticks).unwrap();
 }
 
-/// 4.6b: a sleep whose deadline has passed at its first poll uses up a part of the budget. The same holds for a time
-/// limit of zero. A body that awaits only such futures still lets other processes run.
+/// 4.6b: a sleep uses up a part of the budget even if its deadline has already passed at its first poll. The same holds
+/// for a time limit of zero. Other processes still run, even if a body awaits only such futures.
 #[test]
 fn sleeps_spend_the_budget_even_without_a_wait() {
     /// Runs `body` beside a process that sets the flag of `body`.
@@ -557,7 +557,7 @@ fn sleeps_spend_the_budget_even_without_a_wait() {
 }
 
 /// 4.6b: each message of `send_wait` or of a sink takes one unit of the sender's budget, even if the mailbox has room.
-/// So the receiver runs, and an endless sender does not fill an unbounded mailbox.
+/// Therefore the receiver also runs, and an unbounded mailbox does not fill up even if a sender never stops.
 #[test]
 fn sends_to_a_mailbox_with_room_spend_the_budget() {
     const MESSAGES: u64 = 1_000;
@@ -623,9 +623,9 @@ fn calls_spend_the_budget_even_without_a_wait() {
     });
 }
 
-/// 4.6b: a command fails before it reaches a handler, because the time limit of the command has passed or because the
-/// command belongs to another process. A body that repeats such commands lets other processes run. If a greedy future
-/// runs in the same body, such a command pauses once and then fails.
+/// 4.6b: a command fails before it reaches a handler: its time limit has passed, or it belongs to another process. If a
+/// body repeats such commands, other processes still run. If a greedy future runs in the same body, such a command
+/// pauses once and then fails.
 #[test]
 fn commands_spend_the_budget_even_if_they_fail_at_once() {
     struct Ask;
@@ -673,8 +673,8 @@ fn commands_spend_the_budget_even_if_they_fail_at_once() {
     });
 }
 
-/// 4.6b: the blocking pool refuses each closure of a body. A body that repeats the call lets other processes run, so
-/// another process can make the pool accept closures again.
+/// 4.6b: the blocking pool refuses each closure of a body. If the body repeats the call, other processes still run, and
+/// one of them can make the pool accept closures again.
 #[test]
 fn refused_blocking_work_spends_the_budget() {
     within(60, || {
@@ -689,8 +689,8 @@ fn refused_blocking_work_spends_the_budget() {
     });
 }
 
-/// 4.6b: a sleep with a duration of zero pauses only once, even if other futures of its body spend the whole budget
-/// of each turn.
+/// 4.6b: a sleep with a duration of zero pauses only once. This holds even if other futures of the same body spend the
+/// whole budget of each turn.
 #[test]
 fn a_sleep_of_zero_duration_completes_although_another_future_is_greedy() {
     within(60, || {
@@ -712,8 +712,8 @@ fn a_sleep_of_zero_duration_completes_although_another_future_is_greedy() {
     });
 }
 
-/// 4.2e: a process awaits `yield_now` and an inline command at the same time. The answer of the command does not make
-/// the process run again before the other tasks.
+/// 4.2e: a process awaits `yield_now` and an inline command at the same time. The command is answered at once, but the
+/// other tasks still run before the process runs again.
 #[test]
 fn an_inline_answer_does_not_shorten_a_yield() {
     struct Ask;

@@ -128,7 +128,8 @@ fn panicking_waker() -> Waker {
     unsafe { Waker::from_raw(RawWaker::new(null(), &MOODY)) }
 }
 
-/// Function that the next `clone` or wake-up of a waker of [`slow_waker`] calls.
+/// Function for the wakers that [`slow_waker`] returns. The next `clone` or wake-up of such a waker calls this
+/// function.
 static SLOW: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 
 /// Returns a waker without data. The `clone` and the wake-up of this waker call the function in [`SLOW`].

@@ -73,7 +73,8 @@ fn a_call_that_waits_for_free_space_ends() {
     });
 }
 
-/// 9.2a: while the request waits for free space, the inspection shows this wait. Then it shows the call.
+/// 9.2a: while the request waits for free space, the inspection shows this wait. After that, the inspection shows the
+/// call.
 #[test]
 fn the_inspection_shows_both_waits_of_a_call() {
     let rt = lone();
@@ -106,7 +107,7 @@ fn a_send_that_waits_for_free_space_has_a_time_limit() {
         }
         assert_eq!(host.now() - begin, Duration::from_secs(2));
         assert_eq!((typed.mailbox_len(), untyped.mailbox_len()), (1, 1));
-        // After its end, a future stays pending and has no timer.
+        // A completed future stays pending when it is polled again, and has no timer.
         let mut ended = [typed.send_wait(1).timeout(Duration::ZERO), typed.send_wait(1).timeout(Duration::MAX)];
         assert_eq!((&mut ended[0]).await.unwrap_err().kind(), SendErrorKind::TimedOut);
         assert!((&mut ended[1]).now_or_never().is_none());
@@ -130,8 +131,8 @@ fn a_send_that_waits_for_free_space_has_a_time_limit() {
     });
 }
 
-/// 2.3a, 4.9d: a limit lowers the capacity of a mailbox and keeps its policy. If the mailbox is unbounded, or if the
-/// limit is 0, the mailbox refuses messages.
+/// 2.3a, 4.9d: a limit lowers the capacity of a mailbox and keeps its policy. An unbounded mailbox with a limit refuses
+/// the messages above this limit. If the limit is 0, the mailbox refuses all messages.
 #[test]
 fn a_limit_keeps_the_policy_of_the_mailbox() {
     let rt = lone();

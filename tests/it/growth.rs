@@ -57,8 +57,9 @@ fn explained(rt: &Runtime) -> Explanation {
     rt.block_on(async { rt.explain() })
 }
 
-/// 9.2g: two explanations find a mailbox that grows between them. The first explanation only finds that the mailbox is
-/// long. If no message arrives before the next explanation, the mailbox does not grow any more.
+/// 9.2g: an explanation finds a mailbox that has grown since the previous explanation. The first explanation only finds
+/// that the mailbox is long. If no message has arrived since the previous explanation, the explanation reports no
+/// growth.
 #[test]
 fn a_growing_mailbox_is_found_by_two_explanations() {
     let rt = lone();
@@ -95,8 +96,9 @@ fn a_growing_mailbox_is_found_by_two_explanations() {
     assert_eq!(growing(&explained(&rt)), [(1_501, 1)]);
 }
 
-/// 9.2g: a mailbox that was read between two explanations does not grow, even if it is longer than before. The process
-/// reads all messages, or only one message of a mailbox with a capacity.
+/// 9.2g: a mailbox that was read between two explanations is not reported as growing, even if it is longer than before.
+/// In one case, the process reads all messages. In the other case, the mailbox has a capacity, and the process reads
+/// only one message.
 #[test]
 fn a_mailbox_that_was_read_in_between_does_not_grow() {
     let capacities = [(MailboxCapacity::Unbounded, false), (MailboxCapacity::Reject(9_000), true)];
@@ -135,8 +137,8 @@ async fn rests(host: &Host, pid: Pid) {
     crate::step_aside().await;
 }
 
-/// 9.2g: in a simulation, the time does not advance between two explanations. The explanations still know whether the
-/// mailbox was read in between.
+/// 9.2g: in a simulation, the time does not advance between two explanations. Nevertheless, an explanation detects
+/// whether the process has read its mailbox in between.
 #[test]
 fn a_mailbox_without_a_change_of_the_time_is_judged_by_the_steps() {
     for (reads_between, expected) in [(false, vec![(1_500, 400)]), (true, vec![])] {
@@ -169,8 +171,8 @@ fn a_mailbox_without_a_change_of_the_time_is_judged_by_the_steps() {
     }
 }
 
-/// 9.2g: the mailbox of a process in a long step grows. So does the mailbox of a process that runs steps, but never
-/// reads its mailbox. In contrast to the first process, the number of steps of the second process changes.
+/// 9.2g: the mailbox of a process in a long step grows. The mailbox of a process that runs steps but never reads its
+/// mailbox grows too. The number of steps changes only for the second process.
 #[test]
 fn the_mailboxes_of_processes_that_run_can_grow() {
     within(120, || {
@@ -214,8 +216,8 @@ fn the_mailboxes_of_processes_that_run_can_grow() {
     });
 }
 
-/// 9.2g: a storm of senders and a receiver that always reads its mailbox. An explanation that is made after the
-/// receiver has read the mailbox never states that the mailbox grows.
+/// 9.2g: senders send a storm of messages, and the receiver always reads its mailbox. The receiver reads the mailbox
+/// between two explanations, so no explanation states that the mailbox grows.
 #[test]
 fn a_storm_without_growth_has_no_finding_of_growth() {
     within(120, || {

@@ -70,8 +70,8 @@ fn every_thread_calls_its_start_and_stop_hooks_once() {
     });
 }
 
-/// 4.1a: Linux stores only 15 bytes of the name of a thread. The default names of the worker threads and of the
-/// threads of the blocking pool are not longer, so all tools show the whole names.
+/// 4.1a: Linux stores only 15 bytes of the name of a thread. The default names of worker threads and of blocking-pool
+/// threads have at most 15 bytes, so all tools show the whole names.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_default_names_of_threads_have_at_most_15_bytes() {
@@ -140,9 +140,8 @@ fn hooks_may_use_their_runtime() {
         let builder = Runtime::builder().workers(1).on_thread_start(hook(1)).on_thread_stop(hook(1));
         let rt = builder.on_thread_park(hook(100)).on_thread_unpark(hook(100)).build().unwrap();
         *host.lock().unwrap() = Some(rt.host().clone());
-        // The call of `some_work` wakes the worker. After this call, the test itself spawns no process. Instead, each
-        // call of the park hook or of the unpark hook spawns one process, until each of these two hooks has spawned 100
-        // processes.
+        // The call of `some_work` wakes the worker. After this call, the test itself spawns no process. Instead, the
+        // park hook and the unpark hook spawn one process per call. Each of the two hooks spawns at most 100 processes.
         some_work(&rt);
         while ran.load(Ordering::SeqCst) < 200 {
             thread::yield_now();

@@ -255,8 +255,8 @@ fn the_time_limit_includes_the_handlers_on_the_thread_of_the_process() {
     rt.block_on(fails(&rt, Async(rt.host().clone())));
 }
 
-/// 4.9a, 4.9d: the limit of queued messages is exact. Each refused message is returned to the sender. Each read of a
-/// message by the receiver frees one place.
+/// 4.9a, 4.9d: the limit of queued messages is exact. Each refused message is returned to the sender. When the receiver
+/// reads a message, one place becomes free.
 #[test]
 fn the_limit_of_queued_messages_is_exact() {
     let rt = lone();
@@ -310,7 +310,7 @@ fn the_limit_of_messages_works_with_selective_receives_and_dead_letters() {
     assert_eq!(dead, [0, 1, 3]);
 }
 
-/// 3.1b: after the program has dropped an added host, and its processes have exited, the handlers of the host are
+/// 3.1b: the program drops an added host. After the processes of the host have exited, the handlers of the host are
 /// dropped. The runtime still runs.
 #[test]
 fn the_handlers_of_a_dropped_host_are_dropped() {

@@ -177,7 +177,7 @@ impl Inspector {
         }
     }
 
-    /// Returns whether processes have exited during each kind of inspection.
+    /// Returns true if processes have exited during each kind of inspection.
     fn has_seen_enough(&self) -> bool {
         self.progress.values().all(|exits| *exits != 0)
     }
@@ -265,7 +265,7 @@ impl Inspector {
                 }
                 // On a busy machine, the system may suspend a worker during a step.
                 Finding::BlockedWorker { .. } => {}
-                // After the last short-lived process, nothing can make a permanent process run.
+                // After the exit of the last short-lived process, nothing can wake a permanent process.
                 Finding::NothingOutstanding { .. } => {
                     assert_eq!(explanation.activity.processes, self.permanent.len(), "{explanation}");
                 }
@@ -324,15 +324,15 @@ impl Inspector {
 }
 
 /// 9.2c, 9.2e: processes of many kinds start and exit on two workers. One thread inspects the runtime in a loop with
-/// all kinds of inspection. Each result is plausible. Processes exit during inspections of each kind, so an inspection
-/// stops no worker. The only deadlock in any result is the planted deadlock.
+/// all kinds of inspection. Each result is plausible. Processes exit during each kind of inspection, so no inspection
+/// stops the workers. The only deadlock in any result is the planted deadlock.
 #[test]
 fn each_kind_of_inspection_is_safe_while_a_million_processes_start_and_exit() {
     within(300, || {
         let kept: Mutex<Vec<Completion<()>>> = Mutex::default();
         let handler = move |_: Slow, completion| {
             let mut kept = kept.lock().unwrap();
-            // The drop of an old completion is a late answer.
+            // This drop of old completions is a late answer to their commands.
             if kept.len() == 64 {
                 kept.clear();
             }

@@ -1,5 +1,5 @@
-//! Section 9.2 of the specification: the runtime holds no lock for which an inspection waits while it calls user code.
-//! Each kind of user code in this file blocks until the test opens a gate. Meanwhile, the test inspects the runtime.
+//! Section 9.2 of the specification: while the runtime calls user code, it holds no lock that an inspection needs. Each
+//! kind of user code in this file blocks until the test opens a gate. Meanwhile, the test inspects the runtime.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -122,8 +122,8 @@ async fn receives_once(mut ctx: Context<u8>) -> Result<(), Exit> {
     ctx.receive().await.map(drop)
 }
 
-/// Makes each worker call user code that blocks. `await_begin` waits until the user code with a name has begun. Returns
-/// the pids of processes whose steps block, and the join handle whose waker blocks.
+/// Makes each worker call user code that blocks. `await_begin` waits until the user code with the given name has begun.
+/// Returns two values: the pids of the processes whose steps block, and the join handle whose waker blocks.
 fn block_all_workers(
     rt: &Runtime,
     gate: &Gate,
@@ -244,14 +244,14 @@ fn inspect(host: &Host) {
         }
     });
     for (name, _) in INSPECTIONS {
-        // The limit only detects a hang.
+        // The only purpose of this time limit is to detect a hang.
         assert_eq!(returns.recv_timeout(Duration::from_secs(30) * patience()), Ok(name), "{name} does not return");
     }
     inspector.join().unwrap();
 }
 
 /// 9.2c: user code of all kinds blocks: filters, handlers, destructors, `close`, clones, wakers, and the methods of the
-/// observer. Each worker and the monitor thread are in such code. Nevertheless, each inspection returns.
+/// observer. All workers and the monitor thread run such code. Nevertheless, each inspection returns.
 #[test]
 fn an_inspection_returns_while_user_code_blocks() {
     within(120, || {

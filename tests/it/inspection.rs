@@ -121,9 +121,9 @@ impl Scene {
     }
 }
 
-/// 9.2a: a row contains the name, the type and the state of a process. A row also contains the numbers of the messages
-/// in the mailbox, the commands in flight, the other waits, the links and the monitors. The test changes each value of
-/// the row separately.
+/// 9.2a: a row contains the name, the type and the state of a process. A row also contains counts of the messages in
+/// the mailbox, the commands in flight, the other waits, the links and the monitors. The test changes each value of the
+/// row separately.
 #[test]
 fn each_value_of_a_row_changes_with_the_process() {
     let scene = Scene::new();
@@ -283,9 +283,9 @@ fn the_details_state_the_events_that_a_process_waits_for() {
     assert_eq!(waits_for(both.pid()), [], "the process is ready");
 }
 
-/// 9.2b: the details of a process name the process that awaits the join handle of this process. The details also name
-/// the processes whose join handles this process awaits. After the drop of a join handle, the details of both
-/// processes no longer show the join.
+/// 9.2b: the details of a process state which process awaits its join handle. The details also name the processes whose
+/// join handles this process awaits. After the drop of a join handle, the details of both processes no longer show the
+/// join.
 #[test]
 fn the_details_show_both_sides_of_a_join() {
     let rt = lone();
@@ -367,7 +367,7 @@ fn the_details_state_the_supervisor_and_the_resources_of_a_process() {
 }
 
 /// 9.2b: if each step is measured, the details contain the time at which a process became ready. For each type of
-/// command, the details also contain the time at which the oldest outstanding command was performed.
+/// command, the details also contain the time at which the process performed its oldest outstanding command.
 #[test]
 fn the_details_state_measured_times() {
     let keep = |_: Never, completion: Completion<()>| std::mem::forget(completion);
@@ -496,8 +496,8 @@ fn a_row_contains_the_time_at_which_a_wait_began() {
 /// A message that does not fit into the slot of a mailbox.
 type Large = [u64; 4];
 
-/// 9.2a: a row contains a time, and the oldest unread message arrived at this time or earlier. The process has taken
-/// no message out of the mailbox since this time.
+/// 9.2a: a row contains an upper bound for the arrival time of the oldest unread message. The process has taken no
+/// message out of the mailbox since this time.
 #[test]
 fn a_row_bounds_the_arrival_time_of_the_oldest_unread_message() {
     async fn waits(_: Context<Large>) {
@@ -538,8 +538,8 @@ fn a_row_bounds_the_arrival_time_of_the_oldest_unread_message() {
 }
 
 /// 9.2a: in a runtime with workers, the recorded start of a wait is never in the future. The test sends messages in a
-/// loop. The loop ends when the recorded start of a wait is at most 1 ms earlier than the send of the message that
-/// ended the previous wait.
+/// loop. Each message ends the wait of the process, and then a new wait begins. The loop ends when the recorded start
+/// of the new wait is at most 1 ms earlier than the send of the message.
 #[test]
 fn the_recorded_start_of_a_wait_on_a_worker_is_a_recent_time() {
     const RESOLUTION: Duration = Duration::from_millis(1);
@@ -703,7 +703,7 @@ fn the_turns_of_two_processes_that_wake_each_other_are_both_measured() {
     });
 }
 
-/// 9.2b: the details of a running process name its worker. If the runtime has asked the process to yield and the
+/// 9.2b: the details of a running process contain its worker. If the runtime has asked the process to yield and the
 /// process has not reacted yet, the details also show this request.
 #[test]
 fn the_details_of_a_running_process_show_its_worker() {
@@ -865,7 +865,8 @@ fn a_query_orders_the_rows_by_a_column() {
     }
 }
 
-/// 9.2a: a query can order the rows by each column. The query then compares the field that has the name of the column.
+/// 9.2a: a query can order the rows by each column. The query then compares the rows by the field that has the same
+/// name as the column.
 #[test]
 fn each_column_orders_the_rows_by_its_own_field() {
     let scene = Scene::new();
@@ -1101,8 +1102,8 @@ fn a_row_is_serialized_as_a_struct() {
     tokens.extend(number("mailbox_len", 1));
     tokens.extend(number("signals", 0));
     tokens.extend(number("mailbox_peak", 1));
-    // A message whose time is measured is stored in the queue of the mailbox, and its arrival is recorded. Any other
-    // message is stored in the mailbox slot.
+    // If the runtime measures the time of a message, it stores the message in the queue of the mailbox and records its
+    // arrival. Any other message is stored in the mailbox slot.
     tokens.push(Token::Str("unread_since_ns"));
     match row(sim.host(), process.pid()).unread_since {
         Some(since) => tokens.extend([Token::Some, Token::U64((since - begin).as_nanos() as u64)]),
@@ -1140,9 +1141,8 @@ fn the_queue_of_a_bounded_mailbox_counts_as_memory() {
     assert!(memory() < 10_000, "{} bytes", memory());
 }
 
-/// 4.7j, 9.2b: the memory of a mailbox with a capacity is freed after a burst, even if a hand-written process reads
-/// the burst, and even if `receive_where` takes the messages of the burst. The same holds for a burst of urgent
-/// messages.
+/// 4.7j, 9.2b: after a burst, the memory of a mailbox with a capacity is freed. This also applies if a hand-written
+/// process or `receive_where` reads the burst. The same holds for a burst of urgent messages.
 #[test]
 fn each_way_to_read_a_bounded_mailbox_frees_its_memory() {
     const MESSAGES: u64 = 10_000;
@@ -1165,7 +1165,7 @@ fn each_way_to_read_a_bounded_mailbox_frees_its_memory() {
             }
             rt.block_on(step_aside());
         };
-        // A hand-written process keeps its buffer of a burst until its next step.
+        // After a burst, a hand-written process keeps its buffer until its next step.
         let is_small = |kind: &str| {
             address.send(0).unwrap();
             settle();

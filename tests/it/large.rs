@@ -127,8 +127,8 @@ fn a_supervised_child_may_be_large() {
     });
 }
 
-/// 3.3b: the future of a handler may be large, for each method that registers a handler with a future, and for commands
-/// on the inline path and in the table of commands.
+/// 3.3b: the future of a handler may be large. The test covers each method that registers a handler with a future. It
+/// also covers commands on the inline path and in the table of commands.
 #[test]
 fn the_future_of_a_handler_may_be_large() {
     struct Ask;
@@ -158,7 +158,7 @@ fn the_future_of_a_handler_may_be_large() {
         let rt = builder.build().unwrap();
         let body = rt.spawn(async |ctx: Context| {
             assert_eq!(ctx.perform(Ask).await?, 1);
-            // The time limit keeps this command off the inline path.
+            // Because of the time limit, this command does not use the inline path.
             assert_eq!(ctx.perform(Ask).timeout(std::time::Duration::from_secs(600)).await?, 1);
             ctx.stream(Flow).last().await
         });

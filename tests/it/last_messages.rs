@@ -27,7 +27,7 @@ impl Command for Store {
     type Reply = ();
 }
 
-/// Orders to the process [`busy`].
+/// Instructions to the process [`busy`].
 enum Order {
     Fetch,
     Store,
@@ -206,7 +206,7 @@ fn no_message_is_recorded_by_default() {
     }
 }
 
-/// 9.5g: the runtime records the messages of a process even after a trace or a suspension of the process has ended.
+/// 9.5g: after the end of a trace or of a suspension, the runtime still records the messages of the process.
 #[test]
 fn the_end_of_a_trace_or_of_a_suspension_does_not_end_the_records() {
     let rt = inspected(InspectOptions::new()).build().unwrap();
@@ -220,7 +220,7 @@ fn the_end_of_a_trace_or_of_a_suspension_does_not_end_the_records() {
     assert_eq!(details(&rt, &process.address()).last_messages.len(), 2);
 }
 
-/// 9.5g: the sender of a message that had waited for free space in the mailbox is not known.
+/// 9.5g: if a sender has waited for free space in the mailbox, its message is recorded without the sender.
 #[test]
 fn a_sender_that_waited_for_space_is_not_recorded() {
     let rt = inspected(InspectOptions::new()).build().unwrap();
@@ -242,7 +242,7 @@ fn a_sender_that_waited_for_space_is_not_recorded() {
     assert_eq!(kinds(&details(&rt, &process.address()).last_messages), [(number, None); 2]);
 }
 
-/// 9.5g: a member of a pool has records of the messages that the pool has passed to the member.
+/// 9.5g: if a pool passes a message to a member, the message is recorded for this member.
 #[test]
 fn a_message_to_a_pool_is_recorded_for_its_member() {
     let rt = inspected(InspectOptions::new()).build().unwrap();
@@ -275,7 +275,7 @@ fn a_simulation_records_messages_at_virtual_times() {
     assert_eq!(message.to_string(), format!("message u64 from {from} (3600s after the start)"));
 }
 
-/// 9.5g: with `Check::inspect`, each run of the scenario has the records. The report of a failing seed names the
+/// 9.5g: `Check::inspect` makes each run of the scenario record the messages. If a seed fails, the report names this
 /// option.
 #[test]
 fn a_check_records_messages_in_each_run() {
@@ -306,7 +306,7 @@ fn the_inspect_options_turn_on_the_flight_recorder() {
     let rt = inspected(options.clone()).build().unwrap();
     rt.block_on(rt.spawn(async |ctx: Context| ctx.yield_now().await)).unwrap();
     assert!(rt.write_flight_record_to(Vec::new()).unwrap().events > 0);
-    // Options without a flight recorder keep the flight recorder of the builder.
+    // If the options contain no flight recorder, the runtime keeps the flight recorder of the builder.
     let builder = Runtime::builder().workers(0).flight_recorder(FlightRecorder::new());
     let rt = builder.inspect(InspectOptions::new()).build().unwrap();
     rt.write_flight_record_to(Vec::new()).unwrap();

@@ -129,7 +129,7 @@ async fn answer(host: &Host, handler: impl Handler<Ask>) -> Result<u64, Failure>
     timed(host, handler).await.0
 }
 
-/// Runs all tasks that can run without a sleep. The calling thread is the only thread of the runtime.
+/// Runs all runnable tasks, and does not wait for timers. The calling thread is the only thread of the runtime.
 fn settle(rt: &Runtime) {
     for _ in 0..20 {
         rt.block_on(step_aside());
@@ -504,7 +504,7 @@ fn a_retry_without_pauses_ends_when_its_command_ends() {
     });
 }
 
-/// 3.2e: the destructor of an attempt's error panics. The command is still retried.
+/// 3.2e: an attempt fails with an error whose destructor panics. The command is still retried.
 #[test]
 fn a_panic_in_the_drop_of_an_error_does_not_end_a_retry() {
     #[derive(Debug)]
@@ -874,7 +874,7 @@ fn layers_can_be_nested_in_any_order() {
     all_answered(|to| Retry::new(Retry::new(Retry::new(flaky(to), 1, MS), 2, MS), 60, MS));
 }
 
-/// 3.2e: two runtimes share a rate limit. One of these runtimes runs the task that serves the queue, and this runtime
+/// 3.2e: two runtimes share a rate limit. One of these runtimes runs the task that serves the queue. Then this runtime
 /// is dropped. The waiting command of the other runtime is still answered.
 #[test]
 fn a_shared_rate_limit_outlives_one_of_its_runtimes() {
@@ -898,8 +898,8 @@ fn a_shared_rate_limit_outlives_one_of_its_runtimes() {
     }
 }
 
-/// 3.2e: the clocks of two runtimes that share a rate limit show different times. In both runtimes, the limit
-/// lets the next command through one period after the previous command.
+/// 3.2e: the clocks of two runtimes that share a rate limit show different times. In both runtimes, the limit lets the
+/// next command pass one period after the previous command.
 #[test]
 fn a_shared_rate_limit_does_not_compare_the_clocks_of_its_runtimes() {
     for seed in 0..10 {
@@ -991,7 +991,7 @@ fn a_runtime_can_be_dropped_while_commands_wait_in_its_layers() {
     });
 }
 
-/// 3.3c: when an attempt is answered, the task that awaits `cancelled` of this attempt is woken, although the command
+/// 3.3c: the answer of an attempt wakes the task that awaits `cancelled` of this attempt. Nevertheless, the command
 /// continues with the next attempt.
 #[test]
 fn an_answered_attempt_wakes_the_task_that_waits_for_its_cancellation() {
@@ -1009,7 +1009,7 @@ fn an_answered_attempt_wakes_the_task_that_waits_for_its_cancellation() {
     rt.kill(asks.pid()).unwrap();
 }
 
-/// 3.2e, 3.3c: in each attempt of a retry, the handler polls futures of `cancelled`, and drops these futures. The
+/// 3.2e, 3.3c: in each attempt of a retry, the handler polls and then drops futures of the method `cancelled`. The
 /// command keeps no waker of a dropped future.
 #[test]
 fn a_dropped_cancellation_future_leaves_no_waker_in_its_command() {
@@ -1083,14 +1083,14 @@ fn a_dropped_future_of_a_cancellation_does_not_affect_other_futures() {
         futures[4] = None;
         rt.kill(asks.pid()).unwrap();
         settle(&rt);
-        // A layer wakes the future again when this layer ends its call of the handler.
+        // When a layer ends its call of the handler, it wakes the future a second time.
         let woken: Vec<_> = counts.iter().map(|count| count.load(Ordering::SeqCst) != 0).collect();
         assert_eq!(woken, [false, true, false, true, false, true]);
         assert!(futures.into_iter().flatten().all(|future| future.now_or_never().is_some()));
     }
 }
 
-/// Returns a waker, and the number of its calls.
+/// Returns a waker, and a counter of its wake-ups.
 fn counting_waker() -> (std::task::Waker, Arc<AtomicUsize>) {
     struct Counts(Arc<AtomicUsize>);
     impl std::task::Wake for Counts {

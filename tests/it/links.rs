@@ -61,7 +61,7 @@ fn spawn_with(host: &Host) -> (JoinHandle<(), Do>, Ears) {
     (handle, ears)
 }
 
-/// Runs all tasks that can run, in a runtime without workers.
+/// Runs all runnable tasks of a runtime without workers.
 fn settle(rt: &Runtime) {
     let quiet = rt.spawn(async |ctx: Context| {
         for _ in 0..64 {
@@ -525,8 +525,8 @@ fn links_and_monitors_are_set_before_the_child_begins() {
     });
 }
 
-/// 6.3b, 6.3d: the parent can remove a monitor that a spawn has set, like any other monitor. The monitor ends when the
-/// child or the parent exits.
+/// 6.3b, 6.3d: the parent can remove a monitor that `spawn_monitor` has set, like any other monitor. The monitor ends
+/// when the child or the parent exits.
 #[test]
 fn a_monitor_set_by_a_spawn_can_be_removed() {
     let rt = lone();
@@ -863,8 +863,8 @@ fn a_hand_written_process_receives_down_and_exit_events() {
     assert_eq!(heard, ["down", "exit"]);
 }
 
-/// 6.1a, 6.3a, 6.3b: links and monitors work between the hosts of a runtime. If a process links to or monitors a pid of
-/// another runtime, the exit reason is `NodeDown`, and the event arrives immediately.
+/// 6.1a, 6.3a, 6.3b: links and monitors work between the hosts of a runtime. If a process links to a pid of another
+/// runtime, or monitors such a pid, the exit reason is `NodeDown`, and the event arrives immediately.
 #[test]
 fn links_and_monitors_reach_other_hosts_but_not_other_runtimes() {
     let rt = lone();
@@ -978,8 +978,8 @@ fn links_and_monitors_keep_no_process_alive() {
 
 /// 6.3a, 6.3b: when a link or monitor is removed, its entries in the tables of both processes are removed. An unlink
 /// removes a link from both tables. If the monitoring process exits or removes the monitor, the entry in the monitored
-/// process is removed too. A remaining entry would keep a process and its values alive, so the test observes the drops
-/// of the values.
+/// process is removed too. An entry that was not removed would keep a process and its values alive. Therefore the test
+/// observes the drops of the values.
 #[test]
 fn a_link_or_monitor_is_removed_from_both_processes() {
     #[derive(Debug, Clone, Copy)]
@@ -1005,8 +1005,8 @@ fn a_link_or_monitor_is_removed_from_both_processes() {
             reply.send(());
         }
     }
-    // `first` lists the actions of the first process on the second process. `second` lists the actions of the second
-    // process on the first process.
+    // The first process performs the actions in `first` on the second process. The second process performs the actions
+    // in `second` on the first process.
     for (first, second) in [
         (&[Link, Unlink][..], &[][..]),
         (&[Link], &[Unlink]),

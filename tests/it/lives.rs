@@ -20,7 +20,7 @@ use procession::*;
 use crate::time::{FOR_EVER, Late, timed};
 use crate::{alone, shut_down, step_aside, two, within};
 
-/// A duration that is longer than every test takes.
+/// A duration that is longer than any test takes.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 /// Returns a runtime without workers. Only the thread of the test drives the runtime.
@@ -28,15 +28,15 @@ pub(crate) fn lone() -> Runtime {
     Runtime::builder().workers(0).build().expect("a runtime")
 }
 
-/// Runs all tasks that can run, in a runtime without workers.
+/// Runs all runnable tasks of a runtime without workers.
 pub(crate) fn settle(rt: &Runtime) {
     for _ in 0..50 {
         rt.block_on(step_aside());
     }
 }
 
-/// Waker that runs all tasks that can run, in a runtime without workers. The tasks run on the thread that calls the
-/// waker. The waker does nothing until a test sets its flag.
+/// Waker that runs all runnable tasks of a runtime without workers. The tasks run on the thread that calls the waker.
+/// The waker does nothing until a test sets its flag.
 pub(crate) struct SettlingWaker(pub(crate) Arc<Runtime>, pub(crate) AtomicBool);
 
 impl Wake for SettlingWaker {
@@ -844,16 +844,16 @@ fn a_shutdown_returns_even_if_a_step_never_returns() {
     });
 }
 
-/// Runs the processes until the process `pid` has ended more than `steps` steps and is then blocked. Returns the number
-/// of its steps.
+/// Runs the processes until the process `pid` has completed more than `steps` steps and is then blocked. Returns the
+/// number of its steps.
 fn blocked_after(rt: &Runtime, pid: Pid, steps: u64) -> u64 {
     let mut has_stepped = false;
     loop {
         // Without workers, only this thread runs the processes.
         rt.block_on(step_aside());
         let row = rt.process_details(pid).expect("the process lives").info;
-        // One row may contain the state from before a step and the number of steps after this step. Therefore, the
-        // number of steps comes from an earlier row than the state.
+        // In one row, the state may be older than the number of steps. Therefore the loop checks the number of steps in
+        // an earlier row than the state.
         if has_stepped && row.state == Some(ProcessState::Blocked) {
             return row.steps;
         }
@@ -1225,8 +1225,8 @@ fn a_process_may_drop_its_own_runtime() {
     }
 }
 
-/// 8.3b: a process may own the runtime that runs the process, in its mailbox or in its state. When the process is
-/// dropped, the runtime is dropped too.
+/// 8.3b: a process may own the runtime that it runs on. The runtime may be in the mailbox or in the state of the
+/// process. When the process is dropped, the runtime is dropped too.
 #[test]
 fn a_runtime_owned_by_its_own_process_is_dropped_with_the_process() {
     within(30, || {

@@ -210,8 +210,8 @@ fn a_woken_future_is_polled_before_local_processes_run() {
     }
 }
 
-/// 8.1c, 8.1g: the thread's own future wakes itself in each poll, and each poll exceeds the time limit of a guest's
-/// poll. Local processes are not starved.
+/// 8.1c, 8.1g: the thread's own future wakes itself in each poll. Each poll takes longer than the time limit for the
+/// poll of a guest. Local processes are not starved.
 #[test]
 fn a_long_future_that_wakes_itself_does_not_starve_local_processes() {
     let rt = Runtime::builder().workers(0).build().unwrap();

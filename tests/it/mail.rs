@@ -422,8 +422,8 @@ impl Drop for OnDrop {
 }
 
 /// 2.4b, 6.5a: if the runtime ends while a receiver is being attached, the receiver is detached again. In this test,
-/// `attach` reserves a pid, which drops the last reference to another host. A value in a handler of this host then
-/// shuts the runtime down.
+/// `attach` reserves a pid, and thereby drops the last reference to another host. The handler of this host owns a
+/// value. When this value is dropped, it shuts the runtime down.
 #[test]
 fn a_receiver_is_not_attached_while_the_runtime_ends() {
     struct Never;
@@ -537,8 +537,8 @@ fn a_call_returns_the_reply_or_the_cause_of_its_failure() {
     });
 }
 
-/// 1.4a, 2.6c: a process that exits while it holds a `Reply` completes the call with its exit. This applies to a body,
-/// whose local variables are dropped before its exit is known, to a server and to a hand-written process.
+/// 1.4a, 2.6c: a process that exits while it holds a `Reply` completes the call with its exit. The test covers a body,
+/// a server and a hand-written process. The local variables of a body are dropped before its exit is known.
 #[test]
 fn the_caller_gets_the_exit_of_each_kind_of_process_that_holds_its_reply() {
     type Holds = Reply<u64>;
@@ -837,7 +837,7 @@ fn a_callee_that_has_watched_its_caller_can_answer() {
 }
 
 /// 2.6d: a callee polls many futures of the method `closed` with different wakers, and drops these futures. The call
-/// keeps no waker of a dropped future. A future that still exists is woken when the caller leaves.
+/// keeps no waker of a dropped future. The exit of the caller wakes a future that was not dropped.
 #[test]
 fn a_call_keeps_no_waker_of_a_dropped_future_of_its_callee() {
     struct Counter(AtomicU64);
@@ -957,9 +957,8 @@ fn a_hand_written_process_can_make_a_call() {
     assert!(matches!(failure.error::<CallError>(), Some(CallError::Send(SendErrorKind::NoProcess))), "{failure:?}");
 }
 
-/// 2.6b, 1.4a: if a called process fails with a failure of its own, a hand-written caller receives the `CallError` that
-/// contains the exit of the called process. If the handler of a command makes the call, the command fails with the same
-/// error.
+/// 2.6b, 1.4a: if a called process fails with a `Failure`, a hand-written caller receives a `CallError` that contains
+/// the exit of the called process. If the handler of a command makes the call, the command fails with the same error.
 #[test]
 fn a_caller_does_not_take_over_the_failure_of_the_called_process() {
     struct Asks(Address<Reply<u64>>, Option<Tag<BuiltinCommand<u64>>>);

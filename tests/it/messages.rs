@@ -170,8 +170,8 @@ fn spawns(table: &mut Table) {
     }
 }
 
-/// A hand-written process that makes the mistakes that only a step can make. The process returns the errors that these
-/// mistakes cause.
+/// A hand-written process that makes mistakes that are only possible in a step. The process returns the errors that
+/// these mistakes cause.
 struct Steps;
 
 impl Process for Steps {
@@ -365,7 +365,8 @@ fn sockets(table: &mut Table) {
 }
 
 /// Checks that the table has a row for each public type that implements `Error`. For an enum, the table must have a row
-/// for each variant. The kinds of refusals are enums without `Error`, and are the text of the errors that contain them.
+/// for each variant. `SendErrorKind` and `SpawnErrorKind` are enums that do not implement `Error`. An error that
+/// contains such an enum uses the text of the enum.
 fn each_public_error_has_a_row(table: &Table) {
     let mut expected = Vec::new();
     for item in include_str!("../public_api.txt").split("\n\n") {
@@ -378,7 +379,8 @@ fn each_public_error_has_a_row(table: &Table) {
             expected.push(name.to_owned());
             continue;
         }
-        // In the list, the variants of an enum are indented by 8 spaces, and the fields of a variant by more.
+        // In the list, each variant of an enum is indented by 8 spaces. The fields of a variant have a larger
+        // indentation.
         let variants = item.lines().filter_map(|line| line.strip_prefix("        "));
         for variant in variants.filter(|line| line.starts_with(|c: char| c.is_ascii_uppercase())) {
             let end = variant.find(|c: char| !c.is_alphanumeric()).unwrap_or(variant.len());
@@ -501,8 +503,8 @@ fn each_message_is_one_plain_line() {
     table.print_and_check();
     each_public_error_has_a_row(&table);
 
-    // The message of a refusal names the type of the value and the process. The message of a panic names the place of
-    // the panic in the source.
+    // A refusal contains the type of the value, and the process. The message of a panic contains the source location of
+    // the panic.
     assert!(table.text("SendError Full").starts_with("message of type u8 to process <"));
     assert!(
         table.text("SendError NoProcess, to a name").starts_with("message of type u8 to process `cache` refused: ")

@@ -225,7 +225,7 @@ fn timers_and_memory_are_counted() {
 }
 
 /// 9.1c: the memory of traces contains the rings of events, and the labels of processes. The rings of a trace stay
-/// allocated after its end. The rings of a flight recorder are allocated when the runtime is built.
+/// allocated after the end of the trace. The rings of a flight recorder are allocated when the runtime is built.
 #[test]
 fn the_memory_of_traces_and_of_the_flight_recorder_is_counted() {
     const RING: usize = 512 << 10;
@@ -344,7 +344,7 @@ fn a_snapshot_prints_as_a_page() {
     assert!(memory.starts_with("memory in bytes: blocks ") && memory.contains(", traces "), "{page}");
 }
 
-/// 9.1d: the time of a message in the mailbox ends when the process takes the message out.
+/// 9.1d: the measured time of a message in the mailbox ends when the process takes the message out.
 #[test]
 fn the_times_of_messages_in_mailboxes_are_measured() {
     const STEP: Duration = Duration::from_millis(5);
@@ -400,7 +400,7 @@ fn the_messages_of_a_thread_are_measured() {
 }
 
 /// 9.1e: the snapshot, the page of the snapshot, the Prometheus text and a difference of snapshots contain the two
-/// sampling rates. Both rates change with `sample_every_step`.
+/// sampling rates. The option `sample_every_step` changes both rates.
 #[test]
 fn a_snapshot_states_the_sampling_rates_of_turns_and_of_messages() {
     for (every, turns, messages) in [(false, 64, 256), (true, 1, 1)] {
@@ -475,7 +475,7 @@ impl Process for Performs {
     }
 }
 
-/// 9.1d: the time of a command is measured by command type, from the yield to the answer. A cancelled command is not
+/// 9.1d: for each type of command, the time from the yield to the answer is measured. A cancelled command is not
 /// recorded.
 #[test]
 fn the_times_of_commands_are_measured_by_type() {
@@ -569,8 +569,8 @@ fn a_simulation_measures_calls_in_virtual_time() {
     // Each call takes three turns, and one turn in 64 is measured. So about 1,000 / 64 calls are measured.
     assert!((10..=20).contains(&time.count()), "{time}");
     let mean = time.mean().unwrap();
-    // Internally, the time 0 means that a call is not measured. Therefore a call that begins at the time 0 is measured
-    // from 1 ns on.
+    // Internally, the time 0 means that a call is not measured. Therefore, if a call begins at the time 0, its
+    // measurement begins at 1 ns.
     assert!((Duration::from_micros(4_999)..Duration::from_millis(7)).contains(&mean), "{mean:?}");
 }
 
@@ -705,8 +705,8 @@ fn the_prometheus_text_of_several_runtimes_is_well_formed() {
     let page = Page::parse(&text);
     let alone = metrics.each_ref().map(|metrics| Page::parse(&metrics.to_prometheus()));
     let io = "runtime=\"io\",zone=\"a \\\"b\\\"\\n\\\\c\"";
-    // The common text contains each series that `to_prometheus` writes for one runtime, with the labels of this
-    // runtime.
+    // For each runtime, the common text contains all series that `to_prometheus` writes for this runtime, with the
+    // labels of this runtime.
     for (labels, alone) in [io, "runtime=\"jobs\""].iter().zip(&alone) {
         for (series, value) in &alone.values {
             let series = match series.split_once('{') {

@@ -27,8 +27,8 @@ async fn serve(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
     }
 }
 
-/// 1.1c, 1.1f, 11: a start fails if its entry point is unknown or its input has the wrong type. `started()` and the
-/// exit both report the value that was given and the value that was expected.
+/// 1.1c, 1.1f, 11: a start fails if its entry point is unknown or its input has the wrong type. Both `started()` and
+/// the exit state what was given and what was expected.
 #[test]
 fn a_failed_start_names_its_cause() {
     async fn port(_: Context<()>, port: u16) -> Result<u32, Exit> {
@@ -540,7 +540,7 @@ fn a_process_that_spins_does_not_stop_other_processes() {
         let left: Vec<_> = shutdown.left.iter().map(|left| (left.pid, left.state)).collect();
         assert_eq!(left, [(greedy.pid(), Some(ProcessState::Running))]);
         release.store(true, SeqCst);
-        // The step that spun has returned the result of the body, so the process exits normally.
+        // The spinning step then returns the result of the body, so the process exits normally.
         block_on(greedy).unwrap();
     });
 }

@@ -115,8 +115,8 @@ fn a_call_to_a_dead_process_fails_at_once_and_the_other_processes_answer() {
     });
 }
 
-/// 2.6e: the time limit holds for all calls together. If a process has not replied at the limit, its result is
-/// `TimedOut`. The replies of the other processes are kept.
+/// 2.6e: one time limit applies to all calls together. If a process has not replied when the limit expires, its result
+/// is `TimedOut`. The replies of the other processes are kept.
 #[test]
 fn a_time_limit_ends_the_calls_that_have_no_reply() {
     let mut simulation = Simulation::new(1);
@@ -134,7 +134,8 @@ fn a_time_limit_ends_the_calls_that_have_no_reply() {
         late.send(8);
         assert_eq!(host.counters().late_replies, 1);
 
-        // If the quorum is not reached at the limit, the call fails, and the error contains the answers so far.
+        // If the quorum is not reached before the time limit expires, the call fails. The error contains the answers so
+        // far.
         let call = host.multi_call(&[slow.clone(), quick.clone()], |reply| reply).quorum(2).timeout(SECOND).start();
         take(&mut boxes[1]).send(9);
         let Err(CallError::NoQuorum(missed)) = call.await else { panic!("the quorum is not reached") };
@@ -439,7 +440,7 @@ fn a_dropped_call_leaks_nothing() {
 }
 
 /// 2.6e, 9.2a: if a process waits for a multi-call, each call of the multi-call counts as a wait of the process. When a
-/// call ends, it no longer counts.
+/// call ends, it no longer counts as a wait.
 #[test]
 fn each_call_counts_as_a_wait_of_its_process() {
     for own_handle in [true, false] {

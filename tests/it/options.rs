@@ -15,14 +15,14 @@ const MS: Duration = Duration::from_millis(1);
 const TIMES: [Duration; 5] = [Duration::ZERO, NS, MS, Duration::from_nanos(u64::MAX), Duration::MAX];
 const COUNTS: [usize; 4] = [0, 1, usize::MAX - 1, usize::MAX];
 
-/// The name of an option and its value, as a text for messages, together with the function that sets the option.
+/// A text and a function. The text names an option and its value in the output of a test. The function sets this value.
 type Setting<B> = (String, Box<dyn Fn(B) -> B + Send>);
 
 fn setting<B>(name: impl Into<String>, set: impl Fn(B) -> B + Send + 'static) -> Setting<B> {
     (name.into(), Box::new(set))
 }
 
-/// Returns the settings of one option, one for each value.
+/// Returns one setting of the option for each value.
 fn each<B: 'static, T: Copy + std::fmt::Debug + Send + 'static>(
     name: &str,
     values: &[T],
@@ -368,8 +368,8 @@ fn every_option_of_a_supervisor_works() {
     }
 }
 
-/// 3.2e: a layer works with rates, counts and times at the ends of their ranges. Each command either is answered,
-/// fails, or times out.
+/// 3.2e: a layer works with rates, counts and times at the ends of their ranges. Each command gets an answer, fails, or
+/// times out.
 #[test]
 fn every_option_of_a_layer_works() {
     let inner = || handler::inline(|ask: Ask| ask.0);

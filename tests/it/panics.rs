@@ -394,9 +394,9 @@ impl Process for Takes {
     }
 }
 
-/// 11, 3.3: an answer may panic when it is dropped. If a process drops the answer, only this process exits. If the
-/// answer is unread, its process can still exit. The unread answer may be in the mailbox, among the events of a step,
-/// or in a future.
+/// 11, 3.3: an answer may panic when it is dropped. If a process drops the answer, only this process exits. A process
+/// with an unread answer can still exit. The unread answer may be in the mailbox, among the events of a step, or in a
+/// future.
 #[test]
 
 fn a_panic_in_the_drop_of_an_answer_affects_no_other_process() {
@@ -1009,7 +1009,7 @@ fn a_process_with_a_waker_that_panics_can_still_exit() {
 /// `wake`. Either this poll reports the kill, or the mailbox later calls the waker `next`.
 #[test]
 fn a_receiver_polled_inside_its_waker_sees_the_kill_or_is_woken_again() {
-    /// A waker whose `wake` polls the mailbox, with the waker `next`.
+    /// A waker whose `wake` method polls the mailbox and passes the waker `next` to this poll.
     struct Eager {
         mailbox: Mutex<Option<Mailbox<u64>>>,
         next: Waker,
@@ -1073,8 +1073,8 @@ fn an_observer_that_panics_changes_nothing() {
     });
 }
 
-/// 4.7i, 8.2c: a closure on the blocking pool and a future without a pid may panic, in their code and in their drop.
-/// The pool and the worker continue to work.
+/// 4.7i, 8.2c: the code of a closure on the blocking pool may panic, and its drop may panic. The same holds for a
+/// future without a pid. The pool and the worker continue to work.
 #[test]
 fn closures_and_futures_may_panic() {
     within(20, || {
@@ -1234,8 +1234,8 @@ fn a_handler_that_panics_drops_the_reply_of_its_command() {
     }
 }
 
-/// 2.6b: the waker of a caller drops the reply of another call, while the exit of a process notifies the caller. The
-/// other call fails immediately.
+/// 2.6b: the exit of a process wakes a caller, and the waker of this caller drops the reply of another call. The other
+/// call fails immediately.
 #[test]
 fn a_call_fails_if_a_waker_drops_the_reply_of_this_call_during_an_exit() {
     struct Drops(Mutex<Option<Reply<u64>>>);

@@ -245,8 +245,8 @@ fn a_full_pool_refuses_and_returns_messages() {
     });
 }
 
-/// A pool whose own queue has no room refuses a message while all members are full. When a member has room again, the
-/// pool accepts messages again.
+/// If all members are full and the queue of the pool has no room, the pool refuses a message. When a member has room
+/// again, the pool accepts messages again.
 #[test]
 fn a_pool_without_a_queue_accepts_messages_after_an_overload() {
     let rt = lone();
@@ -362,7 +362,7 @@ fn a_pool_with_a_full_member_does_not_read_its_whole_queue() {
     });
 }
 
-/// One member of a pool is full. The messages that wait for other members pass the messages that wait for the full
+/// One member of a pool is full. The messages that wait for other members overtake the messages that wait for the full
 /// member. The messages of each key stay in order.
 #[test]
 fn waiting_messages_of_one_key_stay_in_order_while_one_member_is_full() {
@@ -390,7 +390,7 @@ fn waiting_messages_of_one_key_stay_in_order_while_one_member_is_full() {
             }
         }
         rt.block_on(settle());
-        // If no message of a key has been read until now, the messages of this key wait for the full member.
+        // If no message of a key has been read yet, the messages of this key wait for the full member.
         let all_read =
             |key: u8| read.lock().unwrap().get(&key).is_some_and(|(_, numbers)| numbers.len() == EACH as usize);
         let keys = || read.lock().unwrap().clone();
@@ -414,7 +414,7 @@ fn waiting_messages_of_one_key_stay_in_order_while_one_member_is_full() {
 }
 
 /// While a pool starts its members in several turns, all messages with the same key go to the same member, including
-/// the urgent messages. The messages of a key that are not urgent stay in order.
+/// the urgent messages. For each key, the messages that are not urgent stay in order.
 #[test]
 fn messages_of_one_key_go_to_one_member_during_the_start() {
     const KEYS: u64 = 64;
@@ -432,8 +432,8 @@ fn messages_of_one_key_go_to_one_member_during_the_start() {
     };
     let pool = rt.spawn_pool(Pool::new(600, body).by_key(|message: &(u64, Option<usize>)| message.0));
     let rounds = rt.block_on(async {
-        // The test sends two messages of each key after each turn of the pool, and once more after the start. During
-        // the start, the pool refuses the urgent messages.
+        // After each turn of the pool, the test sends two messages of each key. It sends them once more after the
+        // start. During the start, the pool refuses the urgent messages.
         let (mut started, mut before, mut round) = (pool.started(), 1, 0);
         loop {
             let (has_started, alive) = ((&mut started).now_or_never().is_some(), rt.processes_alive());
@@ -617,8 +617,8 @@ fn a_pool_grows_by_few_members_in_one_turn() {
     });
 }
 
-/// A member exits when it has been idle for the whole idle timeout, and not earlier. If a member was busy at the
-/// previous check, the member does not exit at the present check, even if another member with the same number of
+/// A member exits when it has been idle for the whole idle timeout, and not earlier. A member that was busy at the
+/// previous check does not exit at the present check. This also holds if another member with the same number of
 /// received messages exits at the present check.
 #[test]
 fn a_member_that_was_busy_at_the_last_check_stays() {
@@ -629,8 +629,8 @@ fn a_member_that_was_busy_at_the_last_check_stays() {
             reply.send(());
         }
     }
-    // Duration of the job of the second member. With the first value, this job ends between the check at which the
-    // third member exits and the following check. With the second value, this job ends after the following check.
+    // Duration of the job of the second member. The third member exits at one check. With the first value, the job ends
+    // between this check and the next check. With the second value, the job ends after the next check.
     for busy in [LONG * 14 / 5, LONG * 7 / 2] {
         check(0..10, async |host: Host| {
             let pool = host.spawn_pool(Pool::new(1, takes_long).max_size(3).idle_timeout(LONG));
@@ -706,8 +706,8 @@ fn a_cancelled_pool_lets_its_members_finish() {
     assert_eq!((done.load(SeqCst), rt.processes_alive()), (2, 0));
 }
 
-/// By itself, a token or a shutdown would cancel the members of a pool first and the pool afterwards. Instead, the pool
-/// cancels its members, and replaces none of them. The members exit normally after their cancellation.
+/// If a token or a shutdown cancelled the members of a pool directly, it would cancel them before the pool. Instead,
+/// the pool cancels its members, and replaces none of them. The members exit normally after their cancellation.
 #[test]
 fn a_token_or_a_shutdown_cancels_the_pool_and_not_its_members() {
     for by_token in [true, false] {
@@ -740,8 +740,8 @@ fn a_token_or_a_shutdown_cancels_the_pool_and_not_its_members() {
     }
 }
 
-/// A member of a pool waits for a helper. A token cancels the helper before the token cancels the pool, and the exit of
-/// the helper ends the member. The pool does not replace this member.
+/// A member of a pool waits for a helper. A token cancels first the helper and then the pool. The exit of the helper
+/// ends the member. The pool does not replace this member.
 #[test]
 fn a_member_that_exits_because_of_the_token_of_its_pool_is_not_replaced() {
     let (rt, token, starts) = (Arc::new(lone()), CancelToken::new(), Arc::new(AtomicUsize::new(0)));
@@ -811,9 +811,9 @@ fn the_refused_start_of_the_first_member_is_retried() {
     }
 }
 
-/// Members are killed and the pool grows, while several processes send messages. Each message is either read or lost
-/// together with the member that was processing it. No message is refused, because the senders wait until the pool can
-/// take their messages.
+/// Members are killed and the pool grows, while several processes send messages. Each message is read, or it is lost
+/// with the member that was processing it. No message is refused, because the senders wait until the pool can take
+/// their messages.
 #[test]
 fn kills_of_members_lose_only_messages_in_progress() {
     const SENDERS: u64 = 4;
@@ -914,8 +914,8 @@ fn a_large_pool_starts_its_members_in_several_turns() {
     rt.block_on(wait_for_all_exits(&rt));
 }
 
-/// 2.3j, 6.4g: a pool that routes by key refuses a message if its members are full. A `Recipient` detects this before
-/// it converts the message, so the caller gets the original message back. The same holds for a kept mailbox.
+/// 2.3j, 6.4g: a pool that routes by key refuses a message if its members are full. A `Recipient` detects this refusal
+/// before it converts the message. So the caller gets the original message back. The same holds for a kept mailbox.
 #[test]
 fn a_recipient_returns_a_message_that_no_member_accepts() {
     struct Number(u8);
@@ -951,7 +951,8 @@ fn a_recipient_returns_a_message_that_no_member_accepts() {
         let after = rt.counters() - before;
         assert_eq!((after.dead_letters, after.refused), (0, 2));
     }
-    // While no instance runs, the kept mailbox refuses urgent messages, because no process could read them first.
+    // While no instance runs, the kept mailbox refuses urgent messages, because no process could read them before the
+    // other messages.
     let recipient: Recipient<u8> = rt.address::<Number>(rt.whereis("kept").expect("it is kept")).unwrap().recipient();
     let stopped = supervisor.call(|reply| supervisor::SupervisorMessage::TerminateChild("kept".into(), reply)).start();
     assert!(rt.block_on(stopped).unwrap());

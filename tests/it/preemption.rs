@@ -197,8 +197,8 @@ fn a_receive_completes_beside_a_greedy_future() {
     });
 }
 
-/// 1.7b: a step receives messages in the `block_on` of another crate, which never ends the turn of the process. After
-/// the budget is spent, each receive operation pauses once and then makes progress.
+/// 1.7b: a step receives messages in the `block_on` of another crate. This `block_on` never ends the turn of the
+/// process. After the budget is spent, each receive operation pauses once and then makes progress.
 #[test]
 fn a_block_on_of_another_crate_receives_more_messages_than_the_budget() {
     const EACH: u32 = 300;
@@ -221,8 +221,8 @@ fn a_block_on_of_another_crate_receives_more_messages_than_the_budget() {
     });
 }
 
-/// 1.7b, 4.6b: a combinator with its own wakers polls the mailbox of a process. A turn receives at most as many
-/// messages as the budget allows, and one message for each further poll by the combinator.
+/// 1.7b, 4.6b: a combinator with its own wakers polls the mailbox of a process. In one turn, the process receives at
+/// most as many messages as its budget allows, plus one message for each further poll by the combinator.
 #[test]
 fn a_mailbox_in_a_combinator_yields_within_the_budget() {
     within(60, || {
@@ -360,7 +360,7 @@ fn a_mailbox_outside_a_process_uses_the_budget() {
 }
 
 /// 1.7b: a pending `cooperative` future uses no budget. If many pending futures are polled together, each future can
-/// still complete. In a future of another executor, a `cooperative` future does nothing but poll its inner future.
+/// still complete. In a future of another executor, a `cooperative` future only polls its inner future.
 #[test]
 fn pending_cooperative_futures_use_no_budget() {
     within(60, || {
@@ -373,8 +373,8 @@ fn pending_cooperative_futures_use_no_budget() {
             Ok::<_, Exit>(all.into_iter().sum::<u32>())
         });
         block_on(all.started()).unwrap();
-        // The last future is completed first. A poll of all futures reaches the last future only after a thousand
-        // pending futures.
+        // The last future is completed first. A pass over all futures polls a thousand pending futures before the last
+        // future.
         tell.into_iter().rev().for_each(|one| one.send(1).unwrap());
         assert_eq!(block_on(all).unwrap(), 1000);
     });

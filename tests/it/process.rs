@@ -575,8 +575,8 @@ fn a_process_is_told_to_yield_after_a_bounded_number_of_checks() {
     });
 }
 
-/// 1.1b, 6.6a: a process inherits the values of the process that spawns it. Instead of an inherited value, the builder
-/// of a process may set another value for this process.
+/// 1.1b, 6.6a: a process inherits the values of the process that spawns it. The builder of a process can replace an
+/// inherited value with another value for this process.
 #[test]
 fn inherited_values_reach_the_grandchildren() {
     #[derive(PartialEq, Debug)]
@@ -777,7 +777,7 @@ fn a_delegated_body_receives_the_unread_events_of_its_process() {
     }
 }
 
-/// A process that delegates to entry points that other processes have used before.
+/// A process that delegates its steps to entry points. Other processes have already used these entry points.
 struct SharesEntryPoints(Arc<Mutex<EntryPoints<u64, u64>>>);
 
 impl Process for SharesEntryPoints {

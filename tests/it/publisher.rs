@@ -194,8 +194,8 @@ fn a_figure_is_described_when_it_gets_its_first_value() {
     }
 }
 
-/// 9.4b: if the publisher receives an older snapshot after a newer one, it records no duration twice, and it records
-/// each later duration.
+/// 9.4b: the publisher receives an older snapshot after a newer one. Nevertheless, the publisher records no duration
+/// twice and skips no later duration.
 #[test]
 fn an_older_snapshot_adds_no_durations() {
     within(60, || {

@@ -1,5 +1,5 @@
 //! While an operation of the runtime runs a destructor, a waker or an observer, this user code calls the runtime again.
-//! Each such call has an effect, and neither deadlocks nor panics, no matter which operation runs the user code.
+//! Each call has its effect, and no call deadlocks or panics. This holds for every operation that runs user code.
 
 use std::future::pending;
 use std::pin::{Pin, pin};
@@ -51,7 +51,7 @@ impl Clone for Instruction {
     }
 }
 
-/// A value that runs its action once: when the value is dropped or when it is woken.
+/// A value that runs its action when it is woken or dropped, but only once.
 struct Act {
     world: Arc<World>,
     me: SelfHandle<Instruction>,
@@ -186,7 +186,7 @@ impl Process for Waits {
     }
 }
 
-/// Holds an action. The next call of an observer or of a panic policy takes and runs this action.
+/// Holds an action. When the runtime next calls an observer or a panic policy, this call takes and runs the action.
 type Slot = Arc<Mutex<Option<Act>>>;
 
 struct Watches(Slot);
@@ -412,8 +412,8 @@ fn destructors_can_call_the_runtime_while_it_is_dropped() {
     });
 }
 
-/// 11: each process of a long chain sends a message to the next process in a destructor. The chain uses a bounded
-/// amount of stack.
+/// 11: in a long chain of processes, a destructor of each process sends a message to the next process. The chain uses a
+/// bounded amount of stack.
 #[test]
 fn a_chain_of_destructors_uses_a_bounded_amount_of_stack() {
     struct Next(Option<Address<Instruction>>);
@@ -452,8 +452,8 @@ fn a_chain_of_destructors_uses_a_bounded_amount_of_stack() {
     });
 }
 
-/// When an event, such as a start, an exit or a cancellation, notifies its waiting tasks, the event calls the wakers of
-/// these tasks. Such a waker may use the same event or cause another event.
+/// A start, an exit or a cancellation is an event that calls the wakers of its waiting tasks. Such a waker may use the
+/// same event or cause another event.
 #[test]
 fn a_waker_may_use_the_event_that_calls_this_waker() {
     struct Cancels(Host, Pid);
@@ -510,8 +510,8 @@ fn a_guest_may_run_a_process_inside_the_notification_of_an_event() {
         waits(Box::pin(async move { drop(exited.await) }));
         waits(Box::pin(async move { drop(cancelled.cancelled().await) }));
         let guest: Arc<Inline> = Arc::new(Inline(Mutex::new(Some(Box::pin(rt.run(pending()))))));
-        // These polls run both processes until the processes wait. This executor loses a wake-up during a poll, so one
-        // poll may not be enough.
+        // These polls run both processes until the processes wait. This executor loses a wake-up that arrives during a
+        // poll, so one poll may not be enough.
         let poll = || (0..100).for_each(|_| Arc::clone(&guest).wake());
         poll();
         let canceller = thread::spawn(move || token.cancel("done", Duration::MAX));
@@ -638,7 +638,7 @@ impl Wake for BlockingWaker {
     }
 }
 
-/// Polls a future with a [`BlockingWaker`]. Returns the sender that ends the wake-up.
+/// Polls a future with a [`BlockingWaker`]. Returns the sender that unblocks the waker.
 fn poll_with_blocking_waker(future: Pin<&mut impl Future>) -> mpsc::Sender<()> {
     let (ends, end) = mpsc::channel();
     let waker = Waker::from(Arc::new(BlockingWaker(Mutex::new(end))));
@@ -647,7 +647,7 @@ fn poll_with_blocking_waker(future: Pin<&mut impl Future>) -> mpsc::Sender<()> {
 }
 
 /// Spawns a process that polls `body` once, and then awaits `body`. Returns when the process waits in `body`. When
-/// `body` has ended, the process ends the wake-up of a [`BlockingWaker`].
+/// `body` has ended, the process unblocks the [`BlockingWaker`].
 fn spawn_waiting<F>(rt: &Runtime, ends: mpsc::Sender<()>, body: impl FnOnce(Context) -> F + Send + 'static) -> Parked
 where
     F: Future<Output = ()> + Send,
@@ -925,9 +925,9 @@ fn the_waker_of_a_task_that_awaits_the_end_of_a_command_may_wait_for_the_answer(
     });
 }
 
-/// 3.3c: a task waits for the end of a stream, and a process waits for room in the buffer of the same stream or of
-/// another stream of the same consumer. The consumer exits. The waker of the task blocks until the process has run. The
-/// process is queued first.
+/// 3.3c: a task waits for the end of a stream. A process waits for room in the buffer of this stream, or of another
+/// stream of the same consumer. The consumer exits. The waker of the task blocks until the process has run. The process
+/// is queued first.
 #[test]
 fn the_waker_of_a_task_that_awaits_the_end_of_a_stream_may_wait_for_a_sender() {
     struct Consumes;

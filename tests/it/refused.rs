@@ -175,7 +175,7 @@ fn a_refused_restart_is_retried_after_the_backoff() {
             starts.unblock().await;
             until_up(&tree.address()).await;
             let times = starts.times.lock().unwrap().clone();
-            // The first restart, which followed the exit of the child, was delayed by 5 ms.
+            // The first restart was delayed by 5 ms after the exit of the child.
             for (pair, wait) in times[1..].windows(2).zip([10, 20, 20, 20]) {
                 late.check(pair[1], pair[0] + ms(wait));
             }
@@ -196,7 +196,7 @@ fn a_supervisor_exits_when_refused_restarts_exceed_the_intensity() {
             let exit = tree.await.unwrap_err();
             let Some(SupervisorError::RestartIntensityExceeded { last, .. }) = exit.error() else { panic!("{exit}") };
             assert!(last.to_string().contains(obstacle.text()), "{exit}");
-            // There is the first start, and one attempt for each of the four allowed restarts.
+            // The attempts are the first start and the four allowed restarts.
             assert_eq!(starts.count(), 1 + 4);
             starts.unblock().await;
         });
@@ -350,7 +350,7 @@ fn a_supervisor_answers_refused_starts_at_run_time() {
 }
 
 /// 6.4c, 6.4g: a child with a kept mailbox has finished, and a request to start it again is refused. After the refusal,
-/// the child has no mailbox that accepts messages. If the child did not finish but was stopped by a request, its kept
+/// the child has no mailbox that accepts messages. If a request stopped the child before the child finished, the kept
 /// mailbox remains after the refused start.
 #[test]
 fn a_refused_start_leaves_no_new_kept_mailbox() {
@@ -473,8 +473,8 @@ fn pool(
 }
 
 /// If the replacement of a member is refused, the pool counts the refused attempt as a restart and ends its turn.
-/// Messages wait in the queue of the pool. The pool repeats the attempt until the process that causes the refusal has
-/// exited.
+/// Messages wait in the queue of the pool. A process causes the refusals, and the pool repeats the attempt until this
+/// process has exited.
 #[test]
 fn a_pool_retries_a_refused_replacement_in_later_turns() {
     timed(|host, late| async move {

@@ -34,7 +34,7 @@ async fn keeps(mut ctx: Context<Reply<()>>) -> Result<(), Exit> {
 /// generation. The runtime reports no deadlock, because the callee is unknown to it.
 #[test]
 fn a_call_to_another_runtime_is_no_deadlock() {
-    // The processes that a new thread spawns get equal indices in both runtimes.
+    // If a new thread spawns the processes, their indices are equal in both runtimes.
     let test = || {
         let (one, other) = (lone(), lone());
         let server = other.spawn(keeps);
@@ -241,8 +241,8 @@ impl StreamCommand for Drives {
     type Item = bool;
 }
 
-/// Runs a process that waits for the command `Shelved`, and a process that panics while it owns the completion of this
-/// command. Returns whether the command was abandoned.
+/// Spawns two processes. The first process waits for the command `Shelved`. The second process panics while it owns the
+/// completion of this command. Returns whether the command was abandoned.
 fn abandons(rt: &Runtime, shelf: &Arc<Mutex<Option<Completion<()>>>>) -> bool {
     let asks =
         rt.spawn(async |ctx: Context| Ok::<_, Exit>(matches!(ctx.perform(Shelved).await, Err(Failure::Abandoned))));
@@ -257,8 +257,8 @@ fn abandons(rt: &Runtime, shelf: &Arc<Mutex<Option<Completion<()>>>>) -> bool {
     abandoned
 }
 
-/// 3.3c: a handler drives the runtime. A process that runs meanwhile on the same thread panics, and drops the
-/// completion of another command. This command fails at once. The handler is a function.
+/// 3.3c: a handler drives the runtime. Meanwhile, another process runs on the same thread. This process panics and
+/// drops the completion of another command. This command fails at once. The handler is a function.
 #[test]
 fn a_completion_that_a_process_drops_inside_a_handler_is_abandoned_at_once() {
     within(60, || {
@@ -281,8 +281,9 @@ fn a_completion_that_a_process_drops_inside_a_handler_is_abandoned_at_once() {
     });
 }
 
-/// 3.3c: a command is also abandoned at once if a process that owns the completion of this command panics inside a
-/// handler that is a future. The process runs in a later poll of this future, and this poll is outside any turn.
+/// 3.3c: the handler of a command is a future. During a poll of this future, a process panics and drops the completion
+/// of another command. This other command is also abandoned at once. The process runs in a later poll of this future,
+/// and this poll is outside any turn.
 #[test]
 fn a_completion_that_a_process_drops_inside_the_future_of_a_handler_is_abandoned_at_once() {
     within(60, || {
@@ -326,8 +327,8 @@ fn the_turns_of_local_processes_are_counted() {
     assert!(rt.counters().polls - before >= 101);
 }
 
-/// 4.7h: a step waits in `block_on`, and its thread runs another process, which blocks. The tasks in the queues of the
-/// outer worker still run.
+/// 4.7h: a step waits in `block_on`. Its thread runs another process, and this process blocks. The tasks in the queues
+/// of the outer worker still run.
 #[test]
 fn a_process_that_blocks_inside_a_blocked_step_delays_no_process() {
     within(60, || {
@@ -346,8 +347,8 @@ fn a_process_that_blocks_inside_a_blocked_step_delays_no_process() {
     });
 }
 
-/// 8.1e: in a runtime with `QueueOrder::Lifo`, a guest leaves its slot. The process that yielded in the last turn of
-/// the guest is in the global queue, and the parked worker runs this process.
+/// 8.1e: in a runtime with `QueueOrder::Lifo`, a guest thread releases its worker slot. The process that yielded in the
+/// last turn of the guest is in the global queue, and the parked worker runs this process.
 #[test]
 fn a_process_that_yields_in_the_last_turn_of_a_guest_runs_again() {
     within(60, || {
@@ -383,7 +384,8 @@ impl Drop for UsesTokio {
     }
 }
 
-/// 8.2d: a future without a pid that is spawned after the end of the runtime is dropped inside the context of tokio.
+/// 8.2d: a future without a pid is spawned after the end of the runtime. This future is dropped inside the context of
+/// tokio.
 #[cfg(feature = "tokio")]
 #[test]
 fn a_future_that_the_ended_runtime_refuses_is_dropped_inside_the_context_of_tokio() {

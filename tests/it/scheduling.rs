@@ -324,8 +324,8 @@ fn a_lone_pair_of_processes_wakes_no_other_worker() {
             Ok::<_, Exit>(played)
         });
         let played = block_on(play).unwrap();
-        // There may be fewer than two polls for each round, because an answer from another worker may arrive in the
-        // turn of the call.
+        // A round may need fewer than two polls: an answer from another worker may arrive in the turn that made the
+        // call.
         assert!(played.polls >= rounds, "{played}");
         assert!(played.wakes < rounds / 20, "{played}");
     });
@@ -345,7 +345,7 @@ fn a_wake_up_is_neither_lost_nor_duplicated() {
         let sleeper = rt.spawn(async move |_: Context| {
             std::future::poll_fn(|cx| {
                 // The first poll reads the count before the threads get the waker. So the first poll is always pending,
-                // even if this thread is interrupted until the last wake-up.
+                // even if the operating system then preempts this thread until the last wake-up.
                 let is_over = seen.load(Ordering::SeqCst) == 4 * each;
                 if polls.fetch_add(1, Ordering::SeqCst) == 0 {
                     let _ = tell.send(cx.waker().clone());

@@ -1,4 +1,4 @@
-//! Section 6.5 of the specification: a shutdown that any thread, host or process requests.
+//! Section 6.5 of the specification: any thread, host or process can request a shutdown.
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
@@ -169,7 +169,7 @@ fn an_earlier_deadline_applies_to_a_pending_shutdown_although_no_worker_fires_ti
     });
 }
 
-/// A supervisor that replaces itself by another supervisor in its first step.
+/// A supervisor that replaces itself with another supervisor in its first step.
 struct Replaced {
     supervisor: Supervisor,
     upgrades: usize,
@@ -206,7 +206,8 @@ fn an_upgraded_supervisor_counts_as_one_supervisor_in_a_shutdown() {
     assert_eq!(simulation.shutdown(LONG).left, []);
 }
 
-/// 6.5a: a shutdown of a simulation returns the report of an earlier shutdown that has ended at an earlier deadline.
+/// 6.5a: a first shutdown of a simulation ends at its deadline. A second shutdown with a later deadline returns the
+/// report of the first shutdown.
 #[test]
 fn the_shutdown_of_a_simulation_returns_the_report_of_an_earlier_shutdown() {
     let mut simulation = Simulation::new(1);

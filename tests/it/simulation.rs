@@ -140,8 +140,8 @@ async fn many_features(host: Host) -> Result<Vec<u64>, Exit> {
     Ok(all)
 }
 
-/// 10.1b: a measured message takes another path than other messages, and the path can change the number of turns.
-/// Nevertheless, the same seed gives the same trace, even if the thread has sent other messages before.
+/// 10.1b: the runtime handles a measured message differently from other messages, and this can change the number of
+/// turns. Nevertheless, the same seed gives the same trace, even if the thread has sent other messages before.
 #[test]
 fn measured_messages_do_not_change_the_trace_of_a_seed() {
     let trace = || {
@@ -322,8 +322,8 @@ fn virtual_time_advances_while_a_process_never_sleeps() {
     });
 }
 
-/// 7.2b, 10.1a, 10.1b: the seed determines all choices. For each order of three runnable processes, there is a seed
-/// with which the processes run in this order. The three processes get different random numbers.
+/// 7.2b, 10.1a, 10.1b: the seed determines all choices. Each order of three runnable processes occurs with at least one
+/// seed. The three processes get different random numbers.
 #[test]
 fn every_order_of_three_processes_occurs_under_some_seed() {
     let orders: BTreeSet<_> = (0..100)
@@ -650,8 +650,8 @@ fn after_the_last_random_choice_the_processes_run_in_order() {
     }
 }
 
-/// 10.1b: a run does not depend on earlier runs on the same thread. In an earlier run, a future may have paused because
-/// the budget was spent, so that the next such future would not pause.
+/// 10.1b: a run does not depend on earlier runs on the same thread. A future pauses when the budget is spent. If the
+/// thread remembered such a pause from an earlier run, the next future would not pause.
 #[test]
 fn a_run_does_not_depend_on_earlier_runs_of_the_thread() {
     let run = || {

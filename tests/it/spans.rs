@@ -194,7 +194,7 @@ fn the_span_of_a_process_is_entered_during_its_steps() {
     assert_eq!(log.events("process started").len(), 2);
 }
 
-/// 9.4a: the observer that `TracingObserver::with` wraps panics in each of its methods. Nevertheless, each process has
+/// 9.4a: `TracingObserver::with` wraps an observer that panics in each of its methods. Nevertheless, each process has
 /// its span, and the worker exits the span after each step.
 #[test]
 fn a_panic_of_the_wrapped_observer_leaves_no_span_entered() {
@@ -424,7 +424,7 @@ fn a_wrapped_message_carries_the_span_of_its_sender() {
     assert_eq!(log.span_of(receiver).1.follows, [log.span_of(sender).0]);
 }
 
-/// 9.4a: the observer that `TracingObserver::with` wraps is called inside the span of the process.
+/// 9.4a: `TracingObserver::with` wraps another observer and calls it inside the span of the process.
 #[test]
 fn another_observer_is_called_inside_the_span() {
     struct Next;
@@ -460,8 +460,8 @@ fn the_observer_works_without_a_subscriber() {
     assert!(rt.block_on(rt.spawn(is_none)).unwrap());
 }
 
-/// 9.4a: after processes, restarts and long steps with the observer, a program can still install its global subscriber.
-/// The test runs in its own process, because a process can install a global subscriber only once.
+/// 9.4a: the observer reports processes, restarts and long steps. Afterwards, the program can still install its global
+/// subscriber. The test runs in its own process, because a process can install a global subscriber only once.
 #[test]
 fn the_observer_installs_no_global_subscriber() {
     use crate::subprocess::{again, role};

@@ -247,8 +247,8 @@ fn a_hand_written_process_with_an_outstanding_operation_is_blocked() {
     assert_eq!(send(Do::Stop), [Idle, Ready, Running, Complete]);
 }
 
-/// 5.1a: while a body waits for a call, it is `Blocked`, no matter whether it has made the call through an address or
-/// through its context. If a body starts a call and another task awaits this call, the body is not `Blocked`.
+/// 5.1a: a body is `Blocked` while it waits for a call that it made through an address or through its context. If a
+/// body starts a call and another task awaits this call, the body is not `Blocked`.
 #[test]
 fn a_body_that_calls_through_an_address_is_blocked() {
     let (rt, log, _shelf) = watched();
@@ -273,8 +273,8 @@ fn a_body_that_calls_through_an_address_is_blocked() {
     assert_eq!(log.news(pid), [Idle, Ready, Running, Complete]);
 }
 
-/// 5.1a: if the handler of a command makes a call, this call does not count as outstanding for the process that
-/// performed the command.
+/// 5.1a: the handler of a command makes a call. This call does not count as outstanding for the process that performed
+/// the command.
 #[test]
 fn a_call_by_a_handler_does_not_block_the_process() {
     let log = Log::default();
@@ -518,7 +518,7 @@ fn an_observer_sees_each_state_of_a_worker() {
 
 /// 5.2c: the step of a worker returns while the monitor reports that the step is long. The worker reports its next
 /// state only after this report. The observer waits for at most 200 ms inside the report of the monitor. If the worker
-/// reports its next state during this time, this state is too early, and the test fails.
+/// reports its next state during this wait, the report comes too early, and the test fails.
 #[test]
 fn the_next_state_of_a_worker_comes_after_the_report_of_its_long_step() {
     struct EndsTheStep {

@@ -64,8 +64,8 @@ fn mutated(text: &str, random: &mut Random) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// 2.1a, 2.1e, 11: the test guesses pids from random text and random numbers. A guessed pid either cannot be parsed, or
-/// belongs to no live process, or reaches exactly the live process to which it belongs.
+/// 2.1a, 2.1e, 11: the test guesses pids from random text and random numbers. A guess has one of three results: it is
+/// not a valid pid, it belongs to no live process, or it reaches exactly the process to which it belongs.
 #[test]
 fn a_guessed_pid_reaches_no_other_process() {
     let (cases, seconds) = amount(50_000, 5_000_000);
@@ -139,7 +139,8 @@ impl Drop for Alive {
     }
 }
 
-/// Returns a body that spawns two processes with the same body, until the number `left` reaches zero.
+/// Returns the body of a process that spawns two processes with this same body. When the counter `left` is zero, the
+/// body spawns no more processes.
 fn spawns(ctx: Context<()>, alive: Alive) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         for _ in 0..2 {
@@ -252,8 +253,8 @@ fn endless_messages_stay_within_the_bounds() {
             let (refused, dropped) = (storm.refused.load(SeqCst), rt.counters().dropped_by_policy);
             println!("{bound:?}: {received} received, {refused} refused, {dropped} dropped");
             assert_eq!(received + refused + dropped, each * SENDERS);
-            // Not only the queued messages are alive: each sender holds one message, and the receiver holds one message
-            // or a whole burst.
+            // Messages outside the queue are alive too: each sender holds one message, and the receiver holds one
+            // message or a whole burst.
             assert!(storm.most.load(SeqCst) <= 2 * MOST + SENDERS as usize + 1, "{:?}", storm.most);
             assert_eq!(storm.alive.load(SeqCst), 0);
         });

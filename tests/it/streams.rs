@@ -407,8 +407,8 @@ fn the_end_of_a_stream_arrives_after_its_items() {
     }
 }
 
-/// 3.3c: the consumer of a stream drops the stream, panics or is killed, or the time limit of the stream passes. In
-/// each case the handler is notified, even while the handler waits for free space in the buffer.
+/// 3.3c: the consumer of a stream drops the stream, panics, or is killed. In a fourth case, the time limit of the
+/// stream passes. In each case the handler is notified, even while the handler waits for free space in the buffer.
 #[test]
 fn a_stream_handler_is_notified_when_its_consumer_stops_reading() {
     for how in 0..3 {

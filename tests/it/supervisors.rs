@@ -85,8 +85,8 @@ fn noted(name: Name<Do>, log: &Log) -> Child {
     })
 }
 
-/// Calls a child until it answers, and returns its pid. A call may fail, because the name is free after the exit of one
-/// instance and before the start of the next.
+/// Calls a child until the child answers, and returns the pid of this child. A call may fail, because between two
+/// instances no process has the name.
 async fn who(host: &Host, name: Name<Do>) -> Pid {
     loop {
         match host.call(name, Do::Who).await {
@@ -365,8 +365,8 @@ fn an_exiting_supervisor_refuses_children() {
     });
 }
 
-/// 6.1a, 6.4b: a child whose name another process has is refused with the pid of that process. This also holds for a
-/// child with a kept mailbox.
+/// 6.1a, 6.4b: if another process has the name of a child, the child is refused, and the refusal contains the pid of
+/// that process. This also holds for a child with a kept mailbox.
 #[test]
 fn a_refused_child_reports_the_process_that_has_its_name() {
     everywhere(async |host| {
@@ -598,8 +598,8 @@ impl Process for RawLog {
     }
 }
 
-/// 6.4g: an instance with a kept mailbox takes all messages out of its mailbox, reads some of them, and then ends
-/// without a return of its body: a process kills the instance, or a linked process fails. The next instance reads the
+/// 6.4g: an instance with a kept mailbox takes all messages out of its mailbox and reads some of them. The instance
+/// ends before its body returns: a process kills the instance, or a linked process fails. The next instance reads the
 /// remaining messages in order.
 #[test]
 fn the_next_instance_reads_the_messages_that_a_killed_instance_has_taken_out() {
@@ -639,7 +639,7 @@ fn the_next_instance_reads_the_messages_that_a_killed_instance_has_taken_out() {
             until(|| instance.lock().unwrap().is_some()).await;
             let mut expected: Vec<_> = (0..100).map(|n: u64| n.to_string()).collect();
             if !is_linked {
-                // The urgent message overtakes the messages that the instance has taken out.
+                // The urgent message overtakes the messages that the instance has taken out of its mailbox.
                 kept.send_urgent(1_000).unwrap();
                 expected.insert(6, "1000".into());
                 host.kill(instance.lock().unwrap().unwrap()).unwrap();
@@ -686,7 +686,7 @@ fn messages_move_from_a_kept_mailbox_to_a_hand_written_child() {
     });
 }
 
-/// 6.4g: if the options of a child set a name, this name is ignored, even if the child has no name of its own or has a
+/// 6.4g: a name in the options of a child is ignored. This also holds for a child without a name and for a child with a
 /// kept mailbox.
 #[test]
 fn a_name_in_the_options_of_a_child_is_ignored() {
@@ -826,8 +826,8 @@ fn a_backoff_grows() {
     });
 }
 
-/// 6.4b: a requested restart of a child that is starting returns the pid of the new instance, even if the present
-/// instance starts before the supervisor stops it.
+/// 6.4b: a restart of a child is requested while the child starts. The request returns the pid of the new instance,
+/// even if the present instance finishes its start before the supervisor stops this instance.
 #[test]
 fn a_requested_restart_during_a_start_returns_the_new_instance() {
     everywhere(async |host| {
@@ -905,8 +905,8 @@ fn a_requested_restart_during_a_start_delays_the_start_of_the_next_child() {
     });
 }
 
-/// 6.4b, 6.4f: in a one-for-one supervisor, a child that is told to stop during its start does not delay the start of
-/// the supervisor.
+/// 6.4b, 6.4f: a one-for-one supervisor receives a request to stop a child that is starting. The start of the
+/// supervisor does not wait for this child.
 #[test]
 fn a_one_for_one_supervisor_does_not_wait_for_the_start_of_a_stopped_child() {
     within(60, || {
@@ -959,8 +959,8 @@ fn a_requested_restart_resets_the_backoff() {
     });
 }
 
-/// 6.4a, 6.4d: if a supervisor exceeds its restart intensity, its parent supervisor restarts this supervisor, together
-/// with all children of this supervisor.
+/// 6.4a, 6.4d: if a supervisor exceeds its restart intensity, the parent supervisor restarts this supervisor and all
+/// its children.
 #[test]
 fn a_supervisor_that_exceeds_its_intensity_is_restarted_by_its_parent_supervisor() {
     everywhere(async |host| {
@@ -984,7 +984,7 @@ fn a_supervisor_that_exceeds_its_intensity_is_restarted_by_its_parent_supervisor
         assert!(matches!(last.error(), Some(SupervisorError::RestartIntensityExceeded { .. })), "{last}");
         let printed = family.to_string();
         let lines: Vec<_> = printed.lines().collect();
-        // On a slow machine, the restart may be older than 5 s. Then the supervisor no longer counts it.
+        // On a slow machine, the restart may be older than 5 s. Then the supervisor no longer counts this restart.
         let head = ["one for one, 3 restarts within 5s <", "one for one, 3 restarts within 5s, 2 left <"];
         assert!(head.iter().any(|head| lines[0].starts_with(head)), "{printed}");
         assert!(lines[1].starts_with("├─ sub <") && lines[1].contains("restarted once"), "{printed}");
@@ -996,8 +996,8 @@ fn a_supervisor_that_exceeds_its_intensity_is_restarted_by_its_parent_supervisor
     });
 }
 
-/// 6.4d: the supervision tree states how many restarts the supervisor has left. A restart that has left the sliding
-/// window and a restart on request do not reduce this number.
+/// 6.4d: the supervision tree shows the number of remaining restarts of a supervisor. Requested restarts and restarts
+/// outside the sliding window do not reduce this number.
 #[test]
 fn the_tree_states_the_restarts_that_a_supervisor_has_left() {
     check(0..10, async |host: Host| {
@@ -1300,8 +1300,8 @@ fn a_child_that_is_added_at_run_time_may_have_a_computed_name() {
     });
 }
 
-/// 6.4b: two requests for the same child may overlap while the child exits. Each caller gets an answer. If a request
-/// demands that the child is deleted, the child is deleted.
+/// 6.4b: two requests for the same child may overlap while the child exits. Each caller gets an answer. If one of the
+/// requests is to delete the child, the child is deleted.
 #[test]
 fn overlapping_requests_for_a_child_are_all_answered() {
     everywhere(async |host| {
@@ -1330,8 +1330,8 @@ fn overlapping_requests_for_a_child_are_all_answered() {
     });
 }
 
-/// 6.4b: a supervisor removes a child from its list when the child has exited and is not restarted, if the child has no
-/// name and was added at run time. The reason is that no request can address this child any more.
+/// 6.4b: a child has no name and was added at run time. When this child has exited and is not restarted, the supervisor
+/// removes it from its list. The reason is that no request can address this child any more.
 #[test]
 fn an_unnamed_child_that_was_added_at_run_time_is_removed_after_its_exit() {
     everywhere(async |host| {
@@ -1402,8 +1402,8 @@ fn a_child_has_one_instance_after_two_of_its_supervisors_were_killed() {
             async move {
                 pids.lock().unwrap().push(ctx.pid());
                 let reply = ctx.receive().await?;
-                // The lines up to the next `receive` are the long step. The turns of the other processes run inside
-                // this step.
+                // The code up to the next `receive` is one long step. Inside this step, `settle` runs the other
+                // processes.
                 let rt = weak.upgrade().expect("the test holds the runtime");
                 for name in [SUB, MIDDLE] {
                     rt.kill(rt.whereis(name).expect("it runs")).unwrap();
@@ -1470,8 +1470,8 @@ fn the_pid_of_a_kept_mailbox_identifies_a_child_that_is_down() {
     });
 }
 
-/// 6.4b, 6.4f: in a one-for-one supervisor, a child that does not exit after its cancellation does not delay the
-/// restarts, the starts and the requested stops of the other children.
+/// 6.4b, 6.4f: a child of a one-for-one supervisor does not exit after its cancellation. Meanwhile, the supervisor
+/// restarts, starts and stops the other children without delay.
 #[test]
 fn a_one_for_one_supervisor_delays_no_child_while_it_stops_another_child() {
     const SLOW: Name<()> = Name::new("slow");

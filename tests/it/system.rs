@@ -57,8 +57,8 @@ fn wait_for(child: libc::pid_t) -> Option<i32> {
 /// gets the pid of the child.
 fn fork(f: impl FnOnce()) -> libc::pid_t {
     // SAFETY: the child calls only `set_alarm`, `f` and `_exit`. Each `f` of this file either does nothing or runs
-    // while all other threads of the runtime are parked. Therefore no lock that the child needs is held by another
-    // thread of the parent.
+    // while all other threads of the runtime are parked. Therefore no other thread of the parent holds a lock that the
+    // child needs.
     match unsafe { libc::fork() } {
         0 => {
             set_alarm(60);
@@ -220,8 +220,8 @@ fn signals_to_the_threads_of_a_runtime_change_nothing() {
             // valid.
             for &thread in aims.lock().unwrap().iter() {
                 // SAFETY: the thread exists. A worker removes its id under the lock before the worker exits. The thread
-                // of the test joins this thread before the thread of the test exits. SIGUSR1 has a handler, so the
-                // signal does not terminate the program.
+                // of the test exits only after it has joined this thread. SIGUSR1 has a handler, so the signal does not
+                // terminate the program.
                 assert_eq!(unsafe { libc::pthread_kill(thread, libc::SIGUSR1) }, 0);
             }
             thread::sleep(Duration::from_micros(100));
@@ -260,8 +260,8 @@ fn signals_to_the_threads_of_a_runtime_change_nothing() {
     shoots.join().unwrap();
 }
 
-/// 11: a program is stopped by a signal and then continued. The continued program works as before. Each timer that was
-/// due while the program was stopped fires once. An interval that skips missed ticks does not fire in a burst.
+/// 11: a program is stopped by a signal and then continued. The continued program works as before. If a timer becomes
+/// due while the program is stopped, it fires once. An interval that skips missed ticks does not fire in a burst.
 #[test]
 fn a_program_continues_after_a_signal_has_stopped_it() {
     if role().is_none() {
@@ -282,9 +282,9 @@ fn a_program_continues_after_a_signal_has_stopped_it() {
             interval.tick().await;
             counted.fetch_add(1, SeqCst);
         }
-        // Returns the number of ticks that an interval without skipped ticks would have until now. The interval of this
-        // process has fewer ticks. While the program is stopped for 200 ms, ten ticks are due, and the interval skips
-        // at least nine of them.
+        // Returns the number of ticks that were due until now, including the skipped ticks. The interval of this
+        // process has returned fewer ticks. While the program is stopped for 200 ms, ten ticks are due, and the
+        // interval skips at least nine of them.
         Ok::<_, Exit>((ctx.now() - begun).as_millis() as u64 / 20 + 1)
     });
     let sleeps: Vec<_> = (0..50)

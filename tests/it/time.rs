@@ -402,7 +402,7 @@ fn a_reset_of_a_sleep_keeps_the_waker() {
     });
 }
 
-/// 7.1a, 4.6b: a body that resets its sleep to the past after each poll lets other processes run.
+/// 7.1a, 4.6b: if a body resets its sleep to the past after each poll, other processes still run.
 #[test]
 fn a_sleep_that_is_reset_to_the_past_takes_a_unit_of_the_budget() {
     within(60, || {
@@ -626,7 +626,7 @@ fn an_earlier_deadline_of_another_thread_fires_on_time() {
 
 /// 4.5f, 7.1d: one background thread wakes the sleeps of all runtimes that were dropped. While this thread waits for a
 /// far deadline, a sleep with an earlier deadline still ends on time. The test also checks a guest thread of a foreign
-/// executor, and a sleep whose runtime is dropped immediately before the test awaits the sleep.
+/// executor. In addition, the test drops a runtime and immediately awaits a sleep of this runtime.
 #[test]
 fn an_earlier_deadline_fires_on_time_after_a_runtime_was_dropped() {
     within(60, || {
@@ -831,8 +831,8 @@ fn delayed_messages_are_sent_or_cancelled() {
     });
 }
 
-/// 6.2a, 6.2e, 7.1a: a process cannot cancel a timer with the `TimerRef` of another process. Therefore an attempt to
-/// cancel such a timer leaves the timers, the deadline and the kill timer of the calling process set.
+/// 6.2a, 6.2e, 7.1a: a process cannot cancel a timer with the `TimerRef` of another process. If the process tries this,
+/// its own timers, its deadline and its kill timer stay set.
 #[test]
 fn the_timer_of_another_process_cannot_be_cancelled() {
     check(0..10, async |host: Host| {
@@ -1025,7 +1025,7 @@ fn a_waker_may_wait_for_a_process_that_was_woken_in_the_same_turn() {
             let waits = Arc::new(Waits { rt, process: Mutex::new(Some(process)), done: AtomicBool::new(false) });
             let deadline = waits.rt.now() + ms(4);
             assert!(sleep.as_mut().poll(&mut Cx::from_waker(&Waker::from(Arc::clone(&waits)))).is_pending());
-            // The two timers are due when a thread drives the runtime.
+            // Both timers are already due when this thread begins to drive the runtime.
             while waits.rt.now() < deadline {
                 thread::yield_now();
             }
@@ -1038,8 +1038,8 @@ fn a_waker_may_wait_for_a_process_that_was_woken_in_the_same_turn() {
     });
 }
 
-/// 4.6a, 7.1a: on a worker that was parked, a timer calls a waker of another executor. The waker blocks until a later
-/// timer of a process has fired. The other worker fires this timer.
+/// 4.6a, 7.1a: on a worker that was parked, a timer calls a waker of another executor. The waker blocks until the timer
+/// of a process has fired. This timer has a later deadline, and the other worker fires it.
 #[test]
 fn a_blocked_waker_of_a_parked_worker_does_not_stop_the_timers() {
     struct Blocks(Mutex<mpsc::Receiver<()>>);
@@ -1150,9 +1150,9 @@ fn a_panic_of_an_attached_receiver_does_not_end_a_repeating_timer() {
     assert_eq!((left.unwrap(), count.load(Ordering::SeqCst)), (Some(ms(5)), 3));
 }
 
-/// 7.1a, 4.6b: a process waits with time limits for more processes than its budget has units. All these processes have
-/// exited in time, but the waiting process is suspended, and continues to run only after the time limits. No wait
-/// reports a timeout.
+/// 7.1a, 4.6b: a process waits for many other processes, each with a time limit. The number of waits is higher than the
+/// budget of the process. The other processes exit in time, but the waiting process is suspended, and continues to run
+/// only after the time limits. No wait reports a timeout.
 #[test]
 fn a_spent_budget_does_not_turn_a_ready_future_into_a_timeout() {
     const CHILDREN: usize = 400;

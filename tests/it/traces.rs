@@ -131,7 +131,7 @@ fn each_worker_has_a_lane_and_each_process_has_a_track() {
         let before = rt.counters();
         let (bytes, summary) = traced(&rt, || {
             let (tell, told) = mpsc::channel();
-            // The step of each of the two processes blocks until the other process runs. So the processes need both
+            // Each of the two processes blocks in its step until the other process runs. So the processes need both
             // workers.
             let meeting = Arc::new(std::sync::Barrier::new(2));
             for name in ["left", "right"] {
@@ -183,8 +183,8 @@ fn a_trace_contains_the_processes_that_existed_before_the_trace() {
     drop(silent);
 }
 
-/// 9.3b: a process that was in a turn when the trace began has no state until its next event. The trace does not record
-/// the end of this turn.
+/// 9.3b: if a process is in a turn when the trace begins, the trace shows no state of this process until its next
+/// event. The trace does not record the end of this turn.
 #[test]
 fn a_process_in_a_turn_at_the_start_of_a_trace_is_not_shown_as_running() {
     let mut simulation = Simulation::new(1);
@@ -353,8 +353,8 @@ fn settle(rt: &Runtime) {
     (0..10).for_each(|_| rt.block_on(crate::step_aside()));
 }
 
-/// Returns one entry for each mark `receive`, in the order of time: the position of the mark `send` at which its arrow
-/// begins, or `None` if it has no arrow.
+/// Returns one entry for each mark `receive`, in the order of time. If an arrow leads to the mark, the entry is the
+/// position of the mark `send` at which this arrow begins. Otherwise the entry is `None`.
 fn receipts(decoded: &Decoded) -> Vec<Option<usize>> {
     let sends = decoded.named(Kind::Instant, "send");
     let from = |flow: &u64| sends.iter().position(|send| send.flows.contains(flow)).expect("an arrow has a begin");
@@ -362,7 +362,7 @@ fn receipts(decoded: &Decoded) -> Vec<Option<usize>> {
 }
 
 /// 9.3b: a process may be idle although its mailbox contains messages. The trace then does not know which message the
-/// process receives next, and writes no arrow. When the process waits for a message, the arrows begin.
+/// process receives next, and writes no arrow. As soon as the process waits for a message, the trace writes arrows.
 #[test]
 fn an_idle_process_with_unread_messages_gets_no_wrong_arrow() {
     for begins_before in [true, false] {
@@ -402,8 +402,8 @@ fn an_idle_process_with_unread_messages_gets_no_wrong_arrow() {
     }
 }
 
-/// 9.3b: a selective receive has the mark `receive`. If it skips no message, the mark has an arrow. After a skipped
-/// message, there are no arrows until the process has received all messages.
+/// 9.3b: a selective receive has the mark `receive`. If this receive operation skips no message, its mark has an arrow.
+/// After a skipped message, there are no arrows until the process has received all messages.
 #[test]
 fn a_selective_receive_is_part_of_the_trace() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -559,8 +559,8 @@ impl Observer for ReadyCount {
     }
 }
 
-/// 9.3d: a trace at its limit skips turns. A wake-up in a skipped turn is still reported to the observer of the
-/// runtime whose process is woken.
+/// 9.3d: when a worker has reached its limit of trace events, the trace skips turns. If a skipped turn wakes a process
+/// of another runtime, the observer of this other runtime still receives the wake-up.
 #[test]
 fn a_wake_up_in_a_skipped_turn_is_reported_to_the_observer_of_another_runtime() {
     within(60, || {

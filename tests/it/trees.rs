@@ -180,7 +180,7 @@ async fn leaf(
     }
 }
 
-/// A watcher that monitors each instance of each leaf, and links to each instance.
+/// A watcher that monitors and links to each instance of each leaf.
 async fn watch(mut ctx: Context<Do>, seen: Arc<Mutex<Seen>>) {
     let mut places = BTreeMap::new();
     ctx.trap_exit(true);
@@ -401,8 +401,8 @@ impl View {
         Self { families, logs, ends, root: life }
     }
 
-    /// Returns whether this view of the model matches the observed view. An observed exit of `None` matches any reason,
-    /// because the instance had exited before the watcher set its monitor or link.
+    /// Returns whether this view of the model matches the observed view. If an observed exit is `None`, it matches any
+    /// exit, because the instance had exited before the watcher set its monitor or link.
     fn is_seen_as(&self, seen: &Self) -> bool {
         let same = |ends: &[Option<End>], seen: &[Option<End>]| {
             ends.len() == seen.len() && ends.iter().zip(seen).all(|(end, seen)| seen.is_none() || end == seen)

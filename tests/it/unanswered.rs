@@ -38,7 +38,7 @@ impl Handler<Kept> for Keeper {
     }
 }
 
-/// Returns the name of the command type, the number of commands, and the handler of each finding about commands.
+/// For each finding about commands, returns the name of the command type, the number of commands, and the handler.
 fn found(explanation: &Explanation) -> Vec<(&'static str, usize, Option<&'static str>)> {
     let row = |finding: &Finding| match finding {
         Finding::UnansweredCommands { commands, .. } => Some((commands.command, commands.count, commands.handler)),
@@ -83,7 +83,7 @@ fn the_handler_of_an_unanswered_command_is_named() {
             assert_eq!(*count, 1, "{command}");
             *handler
         };
-        // The open stream is not a command without an answer.
+        // The open stream does not count as an unanswered command.
         assert_eq!(found.len(), 6, "{explanation}");
         assert_eq!(handler("Kept"), Some(&*format!("{HERE}::Keeper")));
         let test = "the_handler_of_an_unanswered_command_is_named";
@@ -97,8 +97,8 @@ fn the_handler_of_an_unanswered_command_is_named() {
     });
 }
 
-/// 9.2g: the finding states a time since which the oldest known command has no answer: the time at which the process of
-/// the command began to wait.
+/// 9.2g: the finding contains the time at which the process of the oldest known command began to wait. The command has
+/// had no answer since this time.
 #[test]
 fn an_unanswered_command_is_at_least_as_old_as_the_wait_of_its_process() {
     let mut simulation = Simulation::with_host(5, HostBuilder::new("").handler(Keeper)).unwrap();

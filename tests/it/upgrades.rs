@@ -1,6 +1,6 @@
-//! Section 6.7 of the specification: an upgrade replaces the code of a running process. The tests check which data of
-//! the process an upgrade keeps, and which data it drops. The tests also check that an upgrade changes nothing if the
-//! new code fails before it has started.
+//! Section 6.7 of the specification: an upgrade replaces the code of a running process. The tests check which data an
+//! upgrade keeps, and which data it drops. The tests also check that an upgrade changes nothing if the new code fails
+//! before it has started.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -118,8 +118,8 @@ fn an_upgrade_keeps_the_pid_and_the_messages_of_the_process() {
 }
 
 /// 6.7b: if the new code fails, the old code still has its stash and the messages that it has read ahead, in the same
-/// order. The capacity of the mailbox and the number of nested upgrades do not matter. Only the messages that the new
-/// code has received and not stashed are missing.
+/// order. The capacity of the mailbox and the number of nested upgrades do not matter. A message is missing only if the
+/// new code has received it and has not stashed it.
 #[test]
 fn a_failed_upgrade_keeps_the_stash() {
     fn all(ctx: &mut Context<u32>) -> Vec<u32> {
@@ -148,7 +148,7 @@ fn a_failed_upgrade_keeps_the_stash() {
                 drop(ctx.upgrade(move |ctx| fails(ctx, reads, depth - 1)).await);
             } else if reads {
                 assert_eq!(ctx.receive().await?, 3);
-                // The old code has not stashed this message, so it receives this message again.
+                // Only the new code stashes this message, so the old code receives it again.
                 let message = ctx.receive().await?;
                 ctx.stash(message);
             }
@@ -175,8 +175,8 @@ fn a_failed_upgrade_keeps_the_stash() {
     });
 }
 
-/// 6.7a, 2.2d: new code that starts and drops its mailbox loses no message: the messages become dead letters when the
-/// process exits.
+/// 6.7a, 2.2d: if new code starts and then drops its mailbox, no message is lost: the messages become dead letters when
+/// the process exits.
 #[test]
 fn new_code_without_a_mailbox_loses_no_message() {
     within(60, || {
@@ -302,8 +302,8 @@ fn new_code_with_a_manual_start_takes_over_when_it_marks_its_start() {
     });
 }
 
-/// 6.7a, 6.7b: a cancellation, a kill and an exit apply to the code that is in control. If the new code returns in its
-/// first poll, the new code counts as started.
+/// 6.7a, 6.7b: a cancellation, a kill and an exit apply to the code that currently controls the process. If the new
+/// code returns in its first poll, the new code counts as started.
 #[test]
 fn exits_apply_to_the_code_in_control() {
     within(60, || {
@@ -754,8 +754,9 @@ impl Server for Broken {
 }
 
 /// 6.7b: if the `init` of a server fails in an upgrade, the old code continues, and counts as started after its first
-/// step. A later upgrade to a server succeeds. Messages of the old code may be in the mailbox when the new server
-/// starts. If such a message causes an error of the new server, the process exits, because the new server has started.
+/// step. A later upgrade to a server succeeds. When the new server starts, its mailbox may contain messages that were
+/// sent to the old code. If the new server fails because of such a message, the process exits, because the new server
+/// has already started.
 #[test]
 fn an_upgrade_to_a_server_succeeds_after_a_failed_upgrade_to_a_server() {
     for turns in [0, 3] {
@@ -774,8 +775,8 @@ fn an_upgrade_to_a_server_succeeds_after_a_failed_upgrade_to_a_server() {
     }
 }
 
-/// 6.7a: new code with a manual start counts as started from its call of `mark_started`. If the new code then fails or
-/// panics, even in the same poll, the process exits.
+/// 6.7a: new code with a manual start counts as started as soon as it has called `mark_started`. If the new code then
+/// fails or panics, even in the same poll, the process exits.
 #[test]
 fn new_code_that_has_reported_its_start_may_fail_in_the_same_poll() {
     for panics in [false, true] {

@@ -124,7 +124,8 @@ fn a_selective_receive_sees_urgent_messages_first() {
         assert_eq!(pick(11), [10, 11]);
         assert_eq!(pick(1), [10, 12, 0, 1]);
         assert_eq!(all(&mut mailbox), [10, 12, 0, 2]);
-        // An urgent message wakes a waiting selective receive. The receive passes no message to its filter twice.
+        // An urgent message wakes a waiting selective receive. The receive operation passes each message to its filter
+        // at most once.
         address.send_urgent(20).unwrap();
         let mut seen = Vec::new();
         let mut waits = Box::pin(mailbox.receive_where(|n| {
@@ -340,7 +341,7 @@ fn no_message_is_lost_if_urgent_and_normal_messages_arrive_together() {
 }
 
 /// 2.3j, 4.9a: while the receiver looks at an urgent message, the message still occupies its place in a bounded
-/// mailbox. An urgent message that arrives meanwhile is behind the other urgent messages.
+/// mailbox. If another urgent message arrives at this time, it is queued after the other urgent messages.
 #[test]
 fn an_urgent_message_keeps_its_place_while_the_receiver_looks_at_it() {
     everywhere(async |host| {

@@ -51,7 +51,7 @@ fn instants_convert_to_the_standard_library() {
     assert_eq!(rt.instant_from_std(std + hour), Some(now + hour));
     assert_eq!(rt.instant_from_std(std - 1_000 * hour), rt.instant_from_std(std - 2_000 * hour), "the start");
     assert_eq!(rt.instant_to_std(now + Duration::MAX), None, "never");
-    // The converted instant is at most one millisecond earlier than the time before the conversion.
+    // The converted instant may be earlier than `before`, but by at most one millisecond.
     assert!(std >= before - Duration::from_millis(1));
     check(0..1, async move |host: Host| {
         assert_eq!((host.instant_to_std(host.now()), host.instant_from_std(before)), (None, None));
@@ -115,9 +115,9 @@ fn a_pointer_to_an_observer_is_an_observer() {
     }
 }
 
-/// 6.1a: two exits are equal if they have the same variant and the same value. The same holds for two failures. Errors
-/// inside exits and failures are compared by their text. The method `source` of an exit or a failure returns the error
-/// inside it.
+/// 6.1a: two exits are equal if they have the same variant and the same value. The same holds for two failures. If
+/// exits or failures contain errors, the texts of the errors are compared. The method `source` of an exit or a failure
+/// returns the error inside it.
 #[test]
 fn exits_and_failures_can_be_compared_and_have_sources() {
     let rt = lone();
@@ -170,8 +170,8 @@ fn a_pid_is_serialized_as_text_or_numbers() {
     });
 }
 
-/// 7.2a: the difference of an instant and a duration is an earlier instant. The difference is never before the start,
-/// and *never* stays *never*.
+/// 7.2a: the difference of an instant and a duration is an earlier instant. The difference is never before the start.
+/// If the instant is *never*, the difference is *never* too.
 #[test]
 fn an_instant_minus_a_duration_is_an_earlier_instant() {
     let rt = lone();
@@ -200,7 +200,7 @@ fn two_recipients_of_the_same_process_are_equal() {
     assert!(recipients[0].is_closed() && !recipients[2].is_closed());
 }
 
-/// 2.5a: names of processes, names of groups and the ids of children can be keys of a map, and have a text.
+/// 2.5a: names of processes, names of groups and ids of children can be keys of a map, and implement `Display`.
 #[test]
 fn names_are_keys_of_a_map() {
     const NAME: Name<u8> = Name::new("one");
@@ -216,7 +216,7 @@ fn names_are_keys_of_a_map() {
     assert_eq!(texts, [pid.to_string(), String::from("one")]);
 }
 
-/// 11: the errors of this crate and texts convert into an `Exit`.
+/// 11: the errors of this crate, `&str` and `String` convert into an `Exit`.
 #[test]
 fn errors_and_texts_convert_into_an_exit() {
     fn build() -> Result<Runtime, Exit> {
@@ -249,7 +249,8 @@ fn an_address_cancels_and_kills_its_process() {
     }
 }
 
-/// 6.5c: the future of a shutdown has ended after it has resolved, so `select!` accepts the future.
+/// 6.5c: the future of a shutdown implements `FusedFuture`, so `select!` accepts it. The future is terminated after it
+/// has resolved.
 #[test]
 fn the_future_of_a_shutdown_ends() {
     let rt = lone();

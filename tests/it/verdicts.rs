@@ -231,8 +231,8 @@ fn an_exit_is_observed_if_a_process_or_a_handle_receives_it() {
     });
 }
 
-/// 9.5a: if a process exits because it was cancelled or killed, the exit is not a failure. If a linked process exits
-/// because of this exit, the exit of the linked process is not a failure either.
+/// 9.5a: if a process exits because it was cancelled or killed, the exit is not a failure. If this exit makes a linked
+/// process exit too, the second exit is not a failure either.
 #[test]
 fn an_exit_after_a_cancellation_or_a_kill_is_not_reported() {
     let verdict = verdict!(async |host: Host| {
@@ -419,8 +419,8 @@ fn a_failure_that_does_not_recur_is_reported_with_the_difference() {
     assert_eq!(runs.load(SeqCst), 2);
 }
 
-/// 10.1d: among the passing seeds, `check` runs the first seed and about one seed in a hundred a second time. Each run
-/// of `check` selects the same seeds.
+/// 10.1d: `check` runs some passing seeds twice: the first seed, and about one seed in a hundred. Each run of `check`
+/// selects the same seeds.
 #[test]
 fn some_passing_seeds_are_run_twice() {
     let twice = |seeds: std::ops::Range<u64>| {
@@ -525,7 +525,7 @@ fn a_periodic_timer_does_not_hide_a_deadlock() {
 }
 
 /// 10.1f: if a process sleeps for a long time while a periodic timer runs, there is no deadlock. A process may also
-/// wait for many ticks of a timer: `deadlock_after` then sets a sufficient number of ticks.
+/// wait for many ticks of a timer. In this case, `deadlock_after` must set a sufficient number of ticks.
 #[test]
 fn a_long_wait_while_a_periodic_timer_runs_is_not_a_deadlock() {
     const TICKS: u64 = 70_000;
@@ -578,8 +578,8 @@ fn a_killed_process_does_not_receive_the_panic_of_a_linked_process() {
 }
 
 /// 9.5a: two children of a process fail, and the process is linked with both children. The first failure makes the
-/// process exit. If the second failure arrives before this exit, it counts as received too. The exit of the process
-/// reports one of the two failures.
+/// process exit. If the second failure arrives before the process exits, this failure counts as received too. The exit
+/// of the process reports one of the two failures.
 #[test]
 fn a_process_that_must_exit_also_receives_a_second_failure() {
     let mut both_failed = 0;
@@ -715,8 +715,8 @@ fn a_failure_after_the_end_of_the_scenario_is_not_reported() {
     }
 }
 
-/// 9.5a: if an `exited()` future is dropped after the exit without a poll, it has not received the exit. The failure is
-/// reported when the last such future is dropped.
+/// 9.5a: if an `exited()` future is not polled after the exit and is then dropped, it has not received the exit. The
+/// failure is reported when the last such future is dropped.
 #[test]
 fn a_failure_is_reported_when_the_last_future_that_waits_for_it_is_dropped() {
     let rt = Runtime::builder().workers(0).on_crash(|_| ()).build().unwrap();

@@ -42,7 +42,7 @@ pub(crate) fn some_sleeps(count: usize) -> WaitsFor {
     WaitsFor::Sleep { count, until: None, line: None }
 }
 
-/// Removes from the waits the source lines and the times at which sleeps end.
+/// Returns the waits without their source lines and without the ends of the sleeps.
 pub(crate) fn bare(waits: &[WaitsFor]) -> Vec<WaitsFor> {
     let bare = |wait: &WaitsFor| match wait.clone() {
         WaitsFor::Message { .. } => MESSAGE,
@@ -167,15 +167,15 @@ fn the_details_of_a_process_contain_the_number_of_its_pending_sleeps() {
     }
 }
 
-/// 9.2b: the details contain the number of sleeps, even if the process has a thousand sleeps. The counter of waits in
-/// the head of a process is too small for this number.
+/// 9.2b: the details contain the number of sleeps, even if the process has a thousand sleeps. The counter
+/// `Head::waiting` is too small for this number.
 #[test]
 fn a_thousand_sleeps_are_counted_in_the_details_of_a_process() {
     let rt = lone();
     let sleeper = rt.spawn(async move |mut ctx: Context<usize>| {
         let mut sleeps: Vec<_> = (0..1_000).map(|_| Box::pin(ctx.sleep(HOUR))).collect();
         loop {
-            // In its first poll, a sleep begins to count as a wait.
+            // A sleep counts as a wait after its first poll.
             for sleep in &mut sleeps {
                 assert!(futures::poll!(sleep).is_pending());
             }
@@ -273,7 +273,8 @@ fn each_future_of_the_crate_names_its_source_line() {
         assert!(waits[0].to_string().ends_with(&format!(" at {}:{line}", file!())), "{waits:?}");
     }
     assert!(processes.iter().enumerate().all(|(number, process)| number == 12 || !process.is_finished()));
-    // A sleep of a process ends in its own millisecond, and so does each time limit that is a sleep.
+    // The stated end of a sleep is at most one millisecond after its deadline. The same is true for a time limit that
+    // is a sleep.
     for process in &processes[4..9] {
         let [WaitsFor::Sleep { count: 1, until: Some(until), .. }] = waits_for(&rt, process.pid())[..] else {
             panic!("a sleep")
@@ -299,8 +300,8 @@ fn a_stream_of_messages_has_no_source_line() {
     }
 }
 
-/// 9.2b: the yields of a hand-written process state the source lines of the step. The line of a command is known on
-/// each path to the handler.
+/// 9.2b: for each yield of a hand-written process, the details contain the source line in its step. The line of a
+/// command is known on each path to the handler.
 #[test]
 fn a_yield_of_a_hand_written_process_names_its_source_line() {
     /// Line of the assertion in the step.
@@ -336,8 +337,8 @@ fn a_yield_of_a_hand_written_process_names_its_source_line() {
     }
 }
 
-/// 9.2b: the end and the line of a sleep belong to the timer that wakes the process. A sleep that has taken over the
-/// timer of an earlier sleep shows this timer.
+/// 9.2b: for a sleep, the details show the end and the source line of the timer that wakes the process. If the sleep
+/// reuses the timer of an earlier sleep, the details show the reused timer.
 #[test]
 fn a_sleep_shows_the_timer_that_wakes_the_process() {
     let mut simulation = Simulation::new(1);
@@ -369,7 +370,7 @@ fn a_sleep_shows_the_timer_that_wakes_the_process() {
     host.kill(reader.pid()).unwrap();
 }
 
-/// 9.2b: a sleep whose timer calls the waker of a combinator is counted, but its end is not known.
+/// 9.2b: if the timer of a sleep calls the waker of a combinator, the sleep is counted, but its end is not known.
 #[test]
 fn a_sleep_in_a_combinator_is_counted() {
     let rt = lone();
@@ -384,9 +385,10 @@ fn a_sleep_in_a_combinator_is_counted() {
     assert_eq!(waits[1].to_string(), "the ends of 3 sleeps");
 }
 
-/// 9.2b: the details list each closure on the blocking pool whose result the process waits for, with the source line of
-/// its call. The explanation counts the process. A closure that ends, fails or is dropped is no longer listed. Such a
-/// wait is no wait for a process, so the wait-for graph has no edge for the wait.
+/// 9.2b: if a process waits for the result of a closure on the blocking pool, the details list the closure and the
+/// source line of its `spawn_blocking` call. `explain` counts the process as a process that waits for the blocking
+/// pool. A closure that ends, fails or is dropped is no longer listed. The process does not wait for another process,
+/// so the wait-for graph has no edge for this wait.
 #[test]
 fn a_wait_for_a_closure_on_the_blocking_pool_is_listed_until_it_ends() {
     within(60, || {
@@ -416,7 +418,7 @@ fn a_wait_for_a_closure_on_the_blocking_pool_is_listed_until_it_ends() {
         assert_eq!(lines(), [first, second, third]);
         assert!(rt.wait_for_graph().edges.is_empty());
         assert_eq!((rt.explain().activity.for_blocking, rt.explain().activity.for_unknown), (1, 0));
-        // The message drops the third future.
+        // When the process has received the message, it drops the third future.
         process.send(1).unwrap();
         settle(&rt);
         assert_eq!(lines(), [first, second]);

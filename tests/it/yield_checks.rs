@@ -21,7 +21,7 @@ enum Do {
     Cooperate,
     /// Polls a pending future in `cooperative`, and drops it.
     PollOnce,
-    /// Awaits futures of the crate that use the budget of the turn, without `cooperative`.
+    /// Awaits a future of the crate that uses the budget of the turn. Does not use `cooperative`.
     UseBudget,
 }
 
@@ -77,7 +77,7 @@ fn steps(rt: &Runtime, to: &Address<Do>, messages: impl IntoIterator<Item = Do>)
     }
 }
 
-/// 9.2a: a process that never checks whether it should yield has no check, whatever number of steps it runs. A check
+/// 9.2a: if a process never checks whether it should yield, no check is recorded for it, even after many steps. A check
 /// counts during 64 steps. This rule applies to async bodies and to hand-written processes.
 #[test]
 fn a_check_whether_to_yield_counts_during_64_steps() {
@@ -99,8 +99,8 @@ fn a_check_whether_to_yield_counts_during_64_steps() {
     }
 }
 
-/// 9.2a: a poll of a `cooperative` future is a check, even if the future inside is pending. Other futures that use the
-/// budget of the turn are no checks.
+/// 9.2a: a poll of a `cooperative` future counts as a check, even if the inner future is pending. A poll of another
+/// future that uses the budget of the turn does not count as a check.
 #[test]
 fn a_poll_of_a_cooperative_future_is_a_check() {
     for (what, expected) in [(Do::Cooperate, true), (Do::PollOnce, true), (Do::Nothing, false)] {
@@ -117,8 +117,8 @@ fn a_poll_of_a_cooperative_future_is_a_check() {
     assert!(!checks(&rt, process.pid()), "only `cooperative` and `should_yield` are recorded");
 }
 
-/// 9.2a: a body that pauses between two pieces of `cooperative` checks for requests to yield. The body has used the
-/// budget of its first step, and is ready for its second step.
+/// 9.2a: if a body pauses between two `cooperative` futures, the inspection states that the body checks for requests to
+/// yield. The body has used the budget of its first step, and is ready for its second step.
 #[test]
 fn a_body_between_two_pieces_answers_requests_to_yield() {
     let rt = lone();
@@ -171,7 +171,8 @@ impl Command for Ask {
     type Reply = bool;
 }
 
-/// 9.2a: a check in the handler of a command, or outside the processes, is no check of a process.
+/// 9.2a: a check in the handler of a command does not count as a check of the process that performs the command. A
+/// check outside the processes counts for no process.
 #[test]
 fn a_check_in_a_handler_is_no_check_of_the_process() {
     let inline = Runtime::builder().workers(0).handle(|_: Ask| should_yield()).build().unwrap();
@@ -207,7 +208,8 @@ fn the_check_of_a_failed_step_does_not_count_for_another_process() {
     }
 }
 
-/// 9.2a: an inspection of a simulation contains the checks of its processes, and each query returns them.
+/// 9.2a: an inspection of a simulation contains the checks of its processes, and each process query returns these
+/// checks.
 #[test]
 fn the_checks_of_a_simulated_process_are_known() {
     let mut simulation = Simulation::new(7);

@@ -84,8 +84,8 @@ fn settle(rt: &Runtime) {
     }
 }
 
-/// 3.3a, 4.4a, 4.4c: the thread that runs the process completes a command after the step that performed this command.
-/// The completion queues the process exactly once.
+/// 3.3a, 4.4a, 4.4c: a step performs a command. After this step, the thread that runs the process completes the
+/// command. The completion queues the process exactly once.
 #[test]
 fn a_completion_after_the_step_queues_the_process_once() {
     let shelf = Shelf::default();

@@ -33,8 +33,8 @@ async fn write_numbers(
     Ok(())
 }
 
-/// 12.3c: a read that is dropped after one poll or by a timeout loses no bytes. The number of parts that the writer has
-/// written is at most the number of reads that the reader has dropped.
+/// 12.3c: if a read is dropped after one poll or because of a timeout, no bytes are lost. The writer writes each part
+/// only after the reader has dropped a further read.
 #[test]
 fn a_dropped_read_loses_no_bytes() {
     const BYTES: usize = 20_000;
@@ -79,7 +79,7 @@ fn a_dropped_read_loses_no_bytes() {
     });
 }
 
-/// 12.3c: a write or a send that is dropped before it completes has sent nothing. The receiver gets exactly the bytes
+/// 12.3c: if a write or a send is dropped before it completes, it has sent nothing. The receiver gets exactly the bytes
 /// and the packets of the operations that completed.
 #[test]
 fn a_dropped_write_has_sent_nothing() {
@@ -113,7 +113,7 @@ fn a_dropped_write_has_sent_nothing() {
     });
 }
 
-/// 12.3c: a send of a Unix datagram that is dropped before it completes has sent no packet.
+/// 12.3c: if the send of a Unix datagram is dropped before it completes, it has sent no packet.
 #[test]
 #[cfg(unix)]
 fn a_dropped_send_has_sent_no_packet() {
@@ -247,8 +247,8 @@ impl Drop for Panics {
     }
 }
 
-/// 12.6b: a waker that panics stops neither the worker nor the helper thread. For one batch of events, such a thread
-/// may call several of these wakers.
+/// 12.6b: a waker that panics stops neither the worker nor the helper thread. Each of these threads may call several
+/// such wakers for one batch of events.
 #[test]
 fn a_waker_that_panics_disturbs_no_other_operation() {
     for workers in [0, 1] {

@@ -175,8 +175,9 @@ fn the_end_of_a_child_process_is_awaited() {
     });
 }
 
-/// 12.2b: a library reads a descriptor until the descriptor has no more data, and does not report `WouldBlock`. After
-/// `clear_readable`, `readable` waits for the next event. A new `Async` reports the present state of its descriptor.
+/// 12.2b: a library reads a descriptor until it has no more data. `Async` does not see the error `WouldBlock` that the
+/// library gets. After `clear_readable`, `readable` waits for the next event. A new `Async` reports the present state
+/// of its descriptor.
 #[test]
 fn a_process_can_wait_for_each_event_of_a_descriptor() {
     on_two(async |_| {
@@ -193,7 +194,8 @@ fn a_process_can_wait_for_each_event_of_a_descriptor() {
             assert!(crate::poll_once(one.readable()).is_none(), "round {round}");
             other.write_all(b"b")?;
         }
-        // The event of the last byte also reports the write direction, so it must arrive before the next checks.
+        // The event for the last byte also reports that the socket is writable. Therefore the test waits for this event
+        // before the next checks.
         one.readable().await?;
         one.writable().await?;
         assert!(crate::poll_once(one.writable()).is_some());

@@ -22,8 +22,8 @@ use crate::{pair, round_trip, serve, with};
 fn descriptors() -> Vec<String> {
     let entries = std::fs::read_dir("/proc/self/fd").expect("the descriptors");
     let target = |entry: std::io::Result<std::fs::DirEntry>| std::fs::read_link(entry.ok()?.path()).ok();
-    // While this function reads the directory, the directory is open. The function filters the descriptor of the
-    // directory out.
+    // While this function reads the directory, the directory is open. The function removes the descriptor of the
+    // directory from the result.
     entries.filter_map(target).map(|to| to.display().to_string()).filter(|to| !to.starts_with("/proc/")).collect()
 }
 
@@ -47,8 +47,9 @@ fn limit_descriptors(most: usize) {
 
 /// 12.6a: if no descriptor is free, `accept` returns an error to the process that calls it. When a descriptor is free
 /// again, `accept` succeeds, and the server serves the connection that waited in the queue of the system. If no
-/// descriptor is free, `connect` returns the same error. Between two calls of `accept`, the worker is parked, although
-/// a connection waits in the queue of the system: no process runs, and the wait in the poller does not return.
+/// descriptor is free, `connect` returns the same error. Between two calls of `accept`, a connection still waits in the
+/// queue of the system. Nevertheless the worker stays parked: no process runs, and the wait in the poller does not
+/// return.
 #[test]
 fn a_listener_reports_that_no_descriptor_is_free_and_recovers() {
     if role().is_none() {
@@ -86,7 +87,8 @@ fn a_listener_reports_that_no_descriptor_is_free_and_recovers() {
         }
     });
     for attempt in 1..=5 {
-        // When the process has failed, the worker is running. So a parked worker has parked after the failure.
+        // The worker is running when the process counts the failure. If the worker is parked later, it has parked after
+        // the failure.
         while failures.load(SeqCst) < attempt || rt.metrics().workers_in(WorkerState::Parked) == 0 {
             std::thread::yield_now();
         }
@@ -98,7 +100,7 @@ fn a_listener_reports_that_no_descriptor_is_free_and_recovers() {
         }
         let since = rt.counters() - parked;
         assert_eq!((since.polls, failures.load(SeqCst)), (0, attempt), "one attempt for each message");
-        // An unneeded wake-up may end one sleep of the worker in the poller. The worker then parks again.
+        // An unneeded wake-up may wake the worker in the poller once. The worker then parks again.
         assert!(since.parks <= 1, "{} parks without a free descriptor", since.parks);
         if attempt == 5 {
             drop(filled.pop());
@@ -130,7 +132,7 @@ fn the_first_socket_reports_that_no_descriptor_is_free_and_recovers() {
         filled.push(file);
     }
     let full = filled.len();
-    // The poller needs three descriptors. If fewer descriptors are free, the attempt fails and leaks no descriptor.
+    // The poller needs three descriptors. If fewer than three are free, the attempt fails and leaks no descriptor.
     for (free, copy) in copies.into_iter().enumerate() {
         let error = TcpListener::from_std_in(rt.host(), copy).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{free} free descriptors");
@@ -285,7 +287,7 @@ fn an_interrupted_system_call_is_never_visible() {
         again_with(an_interrupted_system_call_is_never_visible, "child", 120, |_| {}).passed();
         return;
     }
-    // SAFETY: a `sigaction` consists of integers and an optional function, for which zero is valid.
+    // SAFETY: a `sigaction` consists of integers and an optional function pointer. Zero is valid for all of them.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     // The action has no flag `SA_RESTART`, so an interrupted system call returns `EINTR`.
     action.sa_sigaction = ignore as *const () as usize;
@@ -362,7 +364,7 @@ fn an_interrupted_system_call_of_a_guest_or_of_the_helper_thread_is_never_visibl
         again(an_interrupted_system_call_of_a_guest_or_of_the_helper_thread_is_never_visible, "child", 120).passed();
         return;
     }
-    // SAFETY: a `sigaction` consists of integers and an optional function, for which zero is valid.
+    // SAFETY: a `sigaction` consists of integers and an optional function pointer. Zero is valid for all of them.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = ignore as *const () as usize;
     // SAFETY: `action` is valid during the call. The handler does nothing, so it may run in each context.
@@ -416,7 +418,8 @@ fn a_dropped_connect_closes_its_socket() {
         full.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().expect("an address").into())?;
         full.listen(0)?;
         let address = full.local_addr()?;
-        // These connections fill the queue of the listener. Then the system answers no further request.
+        // These connections fill the queue of the listener. Then the system does not answer further connection
+        // requests.
         let mut queued = Vec::new();
         for _ in 0..10 {
             let client = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;

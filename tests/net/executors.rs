@@ -23,8 +23,8 @@ fn a_waker_that_blocks_the_helper_thread_does_not_delay_other_sockets() {
     use procession::net::UnixStream;
     use std::io::Write;
 
-    /// Waker that blocks the helper thread until the process has read a byte. The waker sends whether the helper thread
-    /// has called it.
+    /// Waker that blocks the helper thread until the process has read a byte. The waker sends `true` if the helper
+    /// thread calls it, and `false` if another thread calls it.
     struct Blocks {
         entered: mpsc::Sender<bool>,
         until: std::sync::Mutex<mpsc::Receiver<()>>,
@@ -65,8 +65,8 @@ fn a_waker_that_blocks_the_helper_thread_does_not_delay_other_sockets() {
         while !is_waiting() {
             thread::yield_now();
         }
-        // The guest may be in the poller before the helper thread. Then the guest calls the waker, and the test
-        // repeats.
+        // The guest may enter the poller before the helper thread does. In this case the guest calls the waker, and the
+        // test tries again.
         loop {
             if outside.read(&mut buf).poll_unpin(&mut Cx::from_waker(&waker)).is_pending() {
                 to_outside.write_all(b"x").unwrap();
@@ -368,8 +368,8 @@ fn a_polled_guest_reads_during_a_long_step_without_a_monitor() {
     }
 }
 
-/// 12.4b: more nested calls of `block_on` than the runtime has slots wait for sockets. A thread without a slot checks
-/// the sockets.
+/// 12.4b: nested calls of `block_on` wait for sockets, and the number of calls is higher than the number of worker
+/// slots. A thread without a slot checks the sockets.
 #[test]
 #[cfg(unix)]
 fn sockets_become_ready_in_nested_calls_of_block_on_without_a_worker_slot() {

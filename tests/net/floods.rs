@@ -112,7 +112,7 @@ fn a_flooded_connection_does_not_starve_other_work() {
                 }
                 for _ in 0..20 {
                     ctx.send_after(Duration::from_micros(1), ctx.pid(), ());
-                    // This loop is longer than the delay of the message, so the timer is due when this step ends.
+                    // This loop takes longer than the delay of the message, so the timer is due when this step ends.
                     let begun = std::time::Instant::now();
                     while begun.elapsed() < DUE {}
                     let before = counted.load(SeqCst);
@@ -200,7 +200,7 @@ fn a_flood_of_packets_or_connections_starves_no_timer() {
                 rounds += 1;
                 ctx.yield_now().await;
                 ctx.send_after(Duration::from_micros(1), ctx.pid(), ());
-                // This loop is longer than the delay of the message, so the timer is due when this step ends.
+                // This loop takes longer than the delay of the message, so the timer is due when this step ends.
                 let begun = std::time::Instant::now();
                 while begun.elapsed() < DUE {}
                 let before = count.load(SeqCst);

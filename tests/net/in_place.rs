@@ -1,4 +1,4 @@
-//! Waits for a socket inside `block_in_place`, in runtimes in which no other thread waits in the poller.
+//! Tests that wait for a socket inside `block_in_place`. No other thread of the runtime waits in the poller.
 
 use std::sync::mpsc;
 use std::thread;

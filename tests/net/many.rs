@@ -118,9 +118,9 @@ fn raise_limit() -> usize {
 
 /// 12.7b: a server has up to 10,000 idle connections, each with its own process. The test prints the memory that the
 /// server needs for each connection. With 10,000 connections, the test fails if this memory reaches 1,500 bytes. If the
-/// hard limit of descriptors permits only fewer connections, the test prints a warning. In this case, the fixed part of
-/// the memory is divided by fewer connections, so the bound is 10,000 bytes. The server and the clients are two other
-/// operating system processes, and each of them raises its limit of descriptors.
+/// hard limit of descriptors is too low for 10,000 connections, the test prints a warning. In this case, fewer
+/// connections share the fixed part of the memory, so the bound is 10,000 bytes. The server and the clients are two
+/// other operating system processes, and each of them raises its limit of descriptors.
 #[test]
 fn ten_thousand_idle_connections_need_little_memory() {
     const ADDRESS: &str = "PROCESSION_ADDRESS";

@@ -70,8 +70,8 @@ fn the_error_for_an_invalid_address_names_the_address() {
     });
 }
 
-/// 12.2c: after the end of the runtime, an operation that looks up a name fails with the same kind of error as any
-/// other operation of the socket.
+/// 12.2c: after the end of the runtime, all operations of a socket fail with the same kind of error, even if they look
+/// up a name.
 #[test]
 fn after_the_end_of_the_runtime_a_name_and_an_address_give_the_same_kind_of_error() {
     within(60, || {

@@ -141,7 +141,8 @@ fn a_socket_outlives_its_creator() {
     });
 }
 
-/// 12.3b: a socket can be captured by a closure that may panic, like a socket of the standard library.
+/// 12.3b: sockets are unwind safe, like the sockets of the standard library: a closure for `catch_unwind` can capture a
+/// socket.
 #[test]
 fn sockets_are_unwind_safe() {
     use std::panic::{RefUnwindSafe, UnwindSafe};

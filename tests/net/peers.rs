@@ -96,7 +96,8 @@ fn a_half_closed_connection_still_transfers_data_in_the_other_direction() {
 }
 
 /// 12.6b: one peer sends single bytes, and gets these bytes back in order. When the peer sends a byte, both workers are
-/// parked, as they are if the peer sends one byte per minute. Between two bytes, the server serves another connection.
+/// parked. A peer that sends one byte per minute finds the same state. Between two bytes, the server serves another
+/// connection.
 #[test]
 fn a_peer_that_sends_single_bytes_to_an_idle_runtime_is_served() {
     use std::io::{Read, Write};

@@ -96,8 +96,8 @@ fn each_signal_value_receives_each_signal() {
     .unwrap();
 }
 
-/// 12.2d: between `fork` and `exec`, a child process shares the socket of the signal handler. A signal that only the
-/// child receives is no arrival in the parent.
+/// 12.2d: between `fork` and `exec`, a child process shares the socket of the signal handler. If only the child
+/// receives a signal, the parent does not report this signal.
 #[test]
 fn a_signal_of_a_child_process_is_not_an_arrival() {
     use std::os::unix::process::CommandExt;
@@ -231,7 +231,7 @@ fn a_signal_writes_a_flight_record() {
     futures::executor::block_on(blocked).unwrap();
     drop(rt);
     raise(SignalKind::USER_DEFINED1);
-    // The drop of the runtime has dropped the function that would send the path of a further file.
+    // The drop of the runtime has also dropped the function that sends the paths, so no further path can arrive.
     assert!(written.recv().is_err());
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 3);
 }
@@ -264,7 +264,7 @@ fn each_runtime_receives_the_signal_of_its_flight_recorder() {
     first.block_on(other.recv()).unwrap();
 }
 
-/// 9.3f: if a program cannot handle the signal, the build of the runtime returns an error.
+/// 9.3f: for a signal that no program can handle, `build` returns an error.
 #[test]
 fn a_flight_recorder_with_an_impossible_signal_is_refused() {
     for number in [libc::SIGKILL, libc::SIGSEGV, 0, -1, i32::MAX] {

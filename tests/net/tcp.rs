@@ -289,7 +289,8 @@ fn options_are_set_and_read_back() {
     });
 }
 
-/// 12.2c: the time of `set_keepalive` is rounded up to whole seconds. After a refused time, the option is not enabled.
+/// 12.2c: the time of `set_keepalive` is rounded up to whole seconds. If the time is refused, the option stays
+/// disabled.
 #[test]
 #[cfg(target_os = "linux")]
 fn the_keepalive_time_is_rounded_up() {
@@ -452,7 +453,7 @@ fn urgent_data_does_not_hide_the_bytes_behind_it() {
         peer.set_nodelay(true)?;
         let (mut stream, _) = listener.accept().await?;
         let mut buf = [0; 64];
-        // After this read, no event of the registration is left.
+        // After this read, no event from the registration of the stream is pending.
         peer.write_all(b"0")?;
         assert_eq!(stream.read(&mut buf).await?, 1);
         for _ in 0..20 {
@@ -476,8 +477,8 @@ fn urgent_data_does_not_hide_the_bytes_behind_it() {
     });
 }
 
-/// 12.2a: two streams of one listener wait for a connection. After one of these streams was dropped, the other stream
-/// still gets a connection.
+/// 12.2a: two `incoming` streams of one listener wait for a connection. After one of these streams was dropped, the
+/// other stream still gets a connection.
 #[test]
 fn several_streams_of_connections_wait_for_one_listener() {
     on_two(async |rt| {
@@ -494,7 +495,8 @@ fn several_streams_of_connections_wait_for_one_listener() {
         while !is_waiting() {
             crate::yield_now().await;
         }
-        // This stream waits after the stream of the process, and is dropped before the connection.
+        // This `incoming` stream begins to wait after the stream of the process. It is dropped before the client
+        // connects.
         assert!(crate::poll_once(listener.incoming().next()).is_none());
         let _client = TcpStream::connect(listener.local_addr()?).await?;
         waits.await?;
@@ -502,7 +504,7 @@ fn several_streams_of_connections_wait_for_one_listener() {
     });
 }
 
-/// 12.4c: after the end of the runtime, the stream of the connections of a listener yields one error and then ends.
+/// 12.4c: after the end of the runtime, the stream of `incoming` yields one error and then ends.
 #[test]
 fn the_stream_of_connections_ends_after_the_runtime() {
     crate::within(60, || {

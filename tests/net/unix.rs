@@ -189,7 +189,7 @@ fn the_halves_of_a_unix_stream_work_in_two_processes_and_reunite() {
     });
 }
 
-/// 12.2a: a datagram socket supports operations that do not wait, poll functions, and conversions to the standard
+/// 12.2a: a datagram socket supports poll functions, operations that do not wait, and conversions to the standard
 /// library.
 #[test]
 fn datagram_sockets_support_conversions_and_operations_that_do_not_wait() {
@@ -371,8 +371,8 @@ fn unix_sockets_set_options_and_lend_their_descriptors() {
     });
 }
 
-/// 12.6b: the receiver of a datagram socket does not read, and its queue is full. A send to this socket pauses between
-/// its system calls, and succeeds after the receiver has read.
+/// 12.6b: a datagram socket does not receive, and its queue is full. A send to this socket pauses between its system
+/// calls, and succeeds after this socket has received packets.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_send_to_a_full_socket_pauses() {
@@ -422,7 +422,7 @@ fn after_an_error_a_send_to_a_full_socket_still_waits() {
             let (sender, peer) = UnixDatagram::pair()?;
             assert!(crate::poll_once(sender.recv(&mut [0; 1])).is_none());
             // The peer connects to another socket, so the system discards the packet in its queue. The sender then gets
-            // an error. The system reports this error in the same way as a closed socket.
+            // an error. The system reports this error and a closed socket in the same way.
             sender.send(b"lost").await?;
             peer.connect(&path)?;
             assert_eq!(sender.recv(&mut [0; 1]).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
@@ -436,8 +436,8 @@ fn after_an_error_a_send_to_a_full_socket_still_waits() {
                 }
                 Ok(())
             });
-            // If a send to the full socket repeated its system call inside one poll, the only worker could not return
-            // to this process.
+            // Suppose that a send to the full socket repeated its system call inside one poll. Then the only worker
+            // would never run this process again.
             let mut last = 0;
             while last == 0 || sent.load(SeqCst) != last {
                 last = sent.load(SeqCst);
@@ -482,8 +482,8 @@ fn a_passed_descriptor_does_not_hide_the_bytes_behind_it() {
     });
 }
 
-/// 12.6b: a client with a path of the maximum length, which has no zero byte at its end, connects. The listener accepts
-/// the client, and returns the whole path.
+/// 12.6b: a client with a path of the maximum length connects. This path has no zero byte at its end. The listener
+/// accepts the client, and returns the whole path.
 #[test]
 #[cfg(target_os = "linux")]
 fn accept_works_for_a_client_with_a_path_of_the_maximum_length() {

@@ -34,8 +34,8 @@ fn datagrams_reach_a_name_in_the_abstract_namespace() {
     });
 }
 
-/// 12.2a: the functions of a datagram socket that take an address also take an address with a path. An unnamed address
-/// is refused.
+/// 12.2a: `bind_addr`, `send_to_addr` and `connect_addr` of a datagram socket also take an address with a path. An
+/// unnamed address is refused.
 #[test]
 fn datagrams_reach_an_address_with_a_path() {
     on_two(async |_| {
@@ -81,7 +81,7 @@ fn a_connection_waits_while_the_queue_of_the_listener_is_full() {
             assert!(!queued.is_empty());
             let mut connects = Box::pin(UnixStream::connect_addr(&address));
             assert!(poll_once(&mut connects).is_none());
-            // After this time, the future has tried again. The queue is still full.
+            // After 20 ms, the future has tried to connect again. The queue is still full.
             assert!(rt.timeout(std::time::Duration::from_millis(20), &mut connects).await.is_err());
             listener.accept().await?;
             connects.await?;
@@ -116,7 +116,7 @@ fn a_waiting_connection_fails_when_its_runtime_is_dropped() {
     });
 }
 
-/// 12.2a: the stream of the connections of a listener yields each connection. After the end of the runtime, the stream
+/// 12.2a: the stream of `incoming` yields each connection of a listener. After the end of the runtime, the stream
 /// yields one error and then ends.
 #[test]
 fn the_stream_of_unix_connections_ends_after_the_runtime() {

@@ -23,7 +23,7 @@ fn number(socket: &impl std::os::windows::io::AsRawSocket) -> u64 {
     socket.as_raw_socket()
 }
 
-/// Runs all processes that are ready on this thread. The runtime has no workers.
+/// Runs all ready processes on this thread. The runtime has no workers.
 fn settle(rt: &Runtime) {
     rt.block_on(rt.spawn(async |_: Context| ())).expect("it does not fail");
     rt.block_on(rt.process().priority(procession::Priority::Low).spawn(async |_: Context| ()).expect("there is room"))
@@ -34,7 +34,7 @@ fn waits_for(rt: &Runtime, pid: Pid) -> Vec<WaitsFor> {
     rt.process_details(pid).expect("it is alive").waits_for
 }
 
-/// Returns the descriptors that the process waits for, and whether it waits to write.
+/// Returns the descriptors that the process waits for. The flag of a descriptor is true if the process waits to write.
 fn sockets(rt: &Runtime, pid: Pid) -> BTreeSet<(u64, bool)> {
     let socket = |wait| match wait {
         WaitsFor::Socket { descriptor, is_write } => (descriptor, is_write),
@@ -49,8 +49,8 @@ async fn connected() -> (TcpStream, TcpStream) {
     (one, listener.accept().await.expect("a connection").0)
 }
 
-/// 9.2b, 12.2a: a process that waits for sockets lists each of them with its direction, and the explanation counts the
-/// process. After the event, the socket is no longer listed.
+/// 9.2b, 12.2a: the details of a process list each socket that the process waits for, with the direction. The
+/// explanation counts the process. After the event, the socket is no longer listed.
 #[test]
 fn the_details_list_each_socket_that_a_process_waits_for() {
     within(60, || {
@@ -88,8 +88,8 @@ fn the_details_list_each_socket_that_a_process_waits_for() {
 }
 
 /// 9.2b: a process that fills the send buffer of a connection waits to write. If the process drops a read of the
-/// `futures::io` traits, the socket keeps the waker of the process, so the socket stays listed until it is ready. In
-/// contrast, a dropped operation of the socket's own methods is not listed.
+/// `futures::io` traits, the socket keeps the waker of the process. Therefore the socket stays listed until it is
+/// ready. In contrast, if the process drops a future of the socket's own methods, the socket is no longer listed.
 #[test]
 fn the_details_contain_the_direction_of_a_socket_wait() {
     within(60, || {

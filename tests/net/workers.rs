@@ -1,4 +1,4 @@
-//! Sockets of a runtime while the number of workers changes, and while steps block the workers.
+//! Tests of sockets while the number of workers changes, and while steps block the workers.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
@@ -39,7 +39,7 @@ fn clients(rt: &Runtime, count: usize, stop: &Arc<AtomicBool>) -> Vec<JoinHandle
     (0..count).map(client).collect()
 }
 
-/// Makes round trips on the calling thread, which is outside the runtime, with a socket of the runtime.
+/// Makes round trips with a socket of the runtime. The calling thread is outside the runtime.
 fn outside(stream: &TcpStream, trips: u8) {
     block_on(async {
         for trip in 0..trips {
@@ -58,7 +58,7 @@ fn a_wake_up_of_a_guest_does_not_wake_the_worker_in_the_poller() {
         let park = move || {
             count.fetch_add(1, SeqCst);
         };
-        // The monitor is off, because a hand-over would wake the worker.
+        // The monitor is off. Otherwise a hand-over of the worker's tasks would wake the worker.
         let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).on_thread_park(park).build().unwrap();
         let count = Arc::clone(&parks);
         let opens = rt.spawn(async move |_: Context| -> Result<_, Exit> {
@@ -91,7 +91,7 @@ fn a_wake_up_of_a_guest_does_not_wake_the_worker_in_the_poller() {
 }
 
 /// 12.4a: the only worker waits in the poller. A cancellation wakes a task outside the runtime and a process. The waker
-/// of the task blocks until the process has run. The cancellation wakes the worker before it calls this waker.
+/// of the task blocks until the process has run. The cancellation first wakes the worker, and then calls this waker.
 #[test]
 fn a_cancellation_wakes_the_worker_in_the_poller_before_it_calls_a_foreign_waker() {
     struct Blocks(Mutex<mpsc::Receiver<()>>);
@@ -199,7 +199,7 @@ fn a_thread_outside_the_runtime_gets_its_event_after_the_last_guest_thread_leave
             let is_parked = Arc::clone(&parked);
             let guest = thread::spawn(move || {
                 guest.block_on(async {
-                    // When this thread parks after this line, the thread waits in the poller.
+                    // When this thread parks the next time, it waits in the poller.
                     is_parked.store(true, SeqCst);
                     leaves.await.unwrap();
                 });
@@ -367,7 +367,7 @@ fn processes_of_ready_sockets_run_in_the_order_of_their_packets() {
             .collect();
         let all_wait = || senders.iter().for_each(|_| is_waiting.recv().unwrap());
         all_wait();
-        // After this round, the system has reported the events of the registrations.
+        // After this first round, the system has already reported the events that the registrations cause.
         for sender in &senders {
             sender.send(b"x").unwrap();
             is_waiting.recv().unwrap();

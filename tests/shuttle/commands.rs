@@ -63,8 +63,8 @@ fn runtime(workers: usize) -> Runtime {
     rt.build().expect("a runtime")
 }
 
-/// Polls a command once, then drops its future on another thread. Returns when the probe was dropped, either with the
-/// command or with its answer. The process keeps running during this time.
+/// Polls a command once, then drops its future on another thread. Then waits until the probe is dropped, either with
+/// the command or with its answer. The process keeps running during this time.
 async fn poll_once_and_drop_elsewhere<C: Command>(ctx: &Context<()>, command: impl FnOnce(Probe) -> C) {
     let (probe, dropped) = Probe::new();
     let mut perform = ctx.perform(command(probe));
@@ -87,7 +87,7 @@ scenarios! {
         let asks = rt.spawn(async |ctx: Context| {
             let one = ctx.perform(Ask);
             let mut other = ctx.perform(Ask);
-            // A future that was polled is dropped. The drop cancels the command of the future.
+            // The test polls a future and then drops it. The drop cancels the command of the future.
             let _ = futures::poll!(&mut other);
             drop(other);
             one.await

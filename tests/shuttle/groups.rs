@@ -37,8 +37,8 @@ async fn monitor_until_none(mut ctx: Context<Option<Pid>>) -> Result<Observation
     }
 }
 
-/// Applies `changes` to the list of members, and returns the resulting list. Panics if a process joins that is already
-/// a member, or if a process leaves that is not a member.
+/// Applies `changes` to the list of members, and returns the resulting list. Panics if a member joins again, or if a
+/// non-member leaves.
 fn after(mut present: Vec<Pid>, changes: &[Change]) -> Vec<Pid> {
     for change in changes {
         match *change {
@@ -56,8 +56,8 @@ fn after(mut present: Vec<Pid>, changes: &[Change]) -> Vec<Pid> {
     present
 }
 
-/// Checks what two monitors of the same group have observed. After the second of these monitors was set, both monitors
-/// must have observed the same changes in the same order. After the last change, the group must be empty.
+/// Checks what two monitors of the same group have observed. From the start of the second monitor, both monitors must
+/// have observed the same changes in the same order. After the last change, the group must be empty.
 fn check_agreement(mut stories: [Observation; 2]) {
     for (_, heard) in &mut stories {
         heard.retain(|news| !matches!(news, Change::Sent(_)));

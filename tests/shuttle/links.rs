@@ -5,8 +5,8 @@ use procession::*;
 use crate::runtime;
 
 scenarios! {
-    /// 6.3a: a process links to a process that is exiting. Either the link kills the first process, or `link`
-    /// reports that the exiting process does not exist.
+    /// 6.3a: a process links to a process that is exiting. Either the link kills the linking process, or `link` reports
+    /// that the exiting process does not exist.
     fn a_link_races_with_an_exit() {
         let rt = runtime(2);
         let ends = rt.spawn(async |_: Context| Err::<(), _>("ends"));

@@ -104,9 +104,8 @@ scenarios! {
         assert_eq!(rt.block_on(server.call(Msg::Sum)).unwrap(), 0);
     }
 
-    /// A bounded mailbox is full, and several senders wait. Whenever the receiver reads a message, the sender that has
-    /// waited longest puts its message into the free space. When the receiver exits, the senders that still wait
-    /// receive an error.
+    /// A bounded mailbox is full, and several senders wait. Whenever the receiver reads a message, the free space goes
+    /// to the sender that has waited longest. When the receiver exits, the senders that still wait receive an error.
     fn free_places_go_to_waiting_senders() {
         let rt = runtime(2);
         let slow = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(async |mut ctx: Context<u8>| {

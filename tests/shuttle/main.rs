@@ -64,8 +64,8 @@ mod upgrades;
 /// Maximum bug depth of the PCT scheduler. The depth of a bug is the number of events that must happen in a certain
 /// order to cause the bug.
 const DEPTH: usize = 3;
-/// Maximum number of steps of a schedule. No scenario needs this number of steps. A longer schedule would never end, so
-/// the test fails.
+/// Maximum number of steps of a schedule. Each scenario needs fewer steps. A longer schedule would never end, so the
+/// test fails.
 const STEPS: usize = 1_000_000;
 /// Number of schedules that one of the two schedulers produces before the other scheduler continues.
 const ROUND: usize = 1_000;

@@ -169,8 +169,7 @@ scenarios! {
         assert!(matches!(futures_block_on(sleeps), Err(Exit::Killed)));
     }
 
-    /// 4.10a: processes of each priority run, both if they are spawned on a worker and if they are spawned on
-    /// another thread.
+    /// 4.10a: processes of each priority run, no matter whether a worker or another thread spawns them.
     fn processes_of_all_priorities_run() {
         const RANKS: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
         async fn turns(ctx: Context<()>) {

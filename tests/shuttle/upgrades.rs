@@ -16,7 +16,7 @@ const MAIL: u8 = 4;
 
 type Read = Arc<Mutex<Vec<u8>>>;
 
-/// Repeatedly reads one message and then upgrades to a new body. Returns when all messages are read.
+/// Repeatedly reads one message and then upgrades to a new body. The last body returns when all messages are read.
 fn read_one_and_upgrade(mut ctx: Context<u8>, read: Read) -> BoxFuture<'static, Result<(), Exit>> {
     Box::pin(async move {
         let message = ctx.receive().await?;

@@ -58,8 +58,8 @@ struct Pass {
     /// Number of messages that the pass may still skip. The initial value is the length of the queue. Without this
     /// limit, a pass would never end if the senders append messages as fast as the pass skips them.
     skips: usize,
-    /// Whether the pass has stopped because the pass could not skip a further message. In this case, the keeper wakes
-    /// itself, because a member may have free space for a later message.
+    /// True if the pass has stopped because it had already skipped its maximum number of messages. In this case, the
+    /// keeper wakes itself, because a member may have free space for a later message.
     is_cut: bool,
     /// Positions of the members that did not take a message of this pass.
     blocked: BTreeSet<usize>,
@@ -85,7 +85,7 @@ fn taken<M>(pushed: Result<Wakes, Unsent<M>>) -> Result<Wakes, NotAccepted<M>> {
     })
 }
 
-/// Records that the member has accepted a message, in the records of the pool and of the member.
+/// Records in the pool and in the member that the member has accepted a message.
 #[inline]
 fn accepted_by<M: Send + 'static>(member: &Control<M>, accepted: &dyn Fn()) {
     accepted();
@@ -117,7 +117,7 @@ impl<M: Send + 'static> Members<M> {
         matches!(self.routing, Routing::LeastLoaded)
     }
 
-    /// Returns whether a sender has asked the pool to grow, and clears the request.
+    /// Returns true if a sender has asked the pool to grow. Also clears the request.
     pub(crate) fn take_growth_request(&self) -> bool {
         self.should_grow.load(Ordering::Relaxed) && self.should_grow.swap(false, Ordering::AcqRel)
     }
@@ -203,11 +203,11 @@ impl<M: Send + 'static> Members<M> {
         Ok((pass.left != 0).then_some(some_left))
     }
 
-    /// Forwards a message in one pass over the queue.
+    /// Forwards one message of the queue. `pass` is the pass over the queue that reads this message.
     ///
     /// # Errors
-    /// Returns the message if it stays in the queue. If the pass can forward no later message, the pass stops, so
-    /// that the pass does not read the rest of the queue.
+    /// Returns the message if it stays in the queue. If no later message can be forwarded, the pass stops and does not
+    /// read the rest of the queue.
     fn forward(&self, message: M, pass: &mut Pass) -> Result<(), NotTaken<M>> {
         if pass.left == 0 {
             return Err(NotTaken::Stop(message));
@@ -232,7 +232,7 @@ impl<M: Send + 'static> Members<M> {
     ///
     /// # Errors
     /// Returns the message if no member took it. The error is [`NotTaken::Stop`] if each member is blocked or there is
-    /// no member. With a routing that is not by key, the error is always [`NotTaken::Stop`].
+    /// no member. If the routing is not by key, the error is always [`NotTaken::Stop`].
     fn route_in_order(&self, message: M, blocked: &mut BTreeSet<usize>) -> Result<(), NotTaken<M>> {
         let Routing::Key(key) = &self.routing else {
             // A message in the queue was already counted at its send.
@@ -408,7 +408,7 @@ mod tests {
     fn a_closed_mailbox_drops_its_router_without_its_lock() {
         use crate::Address;
 
-        /// Router that looks at its mailbox when it is dropped.
+        /// Router that checks in its `drop` whether its mailbox is closed.
         #[derive(Debug)]
         struct Looks(Address<u8>, Arc<AtomicBool>);
 
@@ -475,8 +475,8 @@ mod tests {
     }
 }
 
-/// Tests of the passes that the keeper of a pool makes over the queue of the pool. The tests need a runtime, which the
-/// model checkers do not have.
+/// Tests of the keeper's passes over the queue of a pool. The tests need a runtime, which the model checkers do not
+/// have.
 #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
 mod pass_tests {
     use std::task::Wake;
@@ -506,8 +506,8 @@ mod pass_tests {
         (members, received)
     }
 
-    /// 6.4g: a pass over the queue stops after the maximum number of forwarded messages. Therefore the number of
-    /// messages that all passes inspect is linear in the length of the queue.
+    /// 6.4g: a pass over the queue stops after the maximum number of forwarded messages. Therefore the total number of
+    /// messages that the passes inspect is linear in the length of the queue.
     #[test]
     fn a_pass_that_has_forwarded_its_maximum_stops() {
         const MESSAGES: usize = 20_000;
@@ -529,7 +529,7 @@ mod pass_tests {
         assert!((0..MESSAGES).all(|n| received.try_receive() == Some(n)), "in order");
     }
 
-    /// 6.4g: a pass that stops early still reports that the queue was cancelled, and later messages wake the keeper.
+    /// 6.4g: even if a pass stops early, it reports that the queue was cancelled, and later messages wake the keeper.
     #[test]
     fn a_stopped_pass_registers_the_keeper_and_reports_the_cancellation() {
         let rt = Runtime::builder().workers(0).build().unwrap();

@@ -203,15 +203,15 @@ impl Child {
     }
 
     /// Sets the delay before each restart. Default: no delay. If a child is restarted because another child exited
-    /// ([`Supervisor::one_for_all`]), the delay of the child that exited applies.
+    /// ([`Supervisor::one_for_all`]), the delay of that other child applies.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.spec.policy.backoff = Some(backoff);
         self
     }
 
     /// Sets the maximum time between the cancellation of the child and its exit. After this time, the child is killed.
-    /// Default: 5 s. `Duration::ZERO` kills the child immediately (OTP: `brutal_kill`). `Duration::MAX` never kills the
-    /// child (OTP: `infinity`), and is the default for a supervisor.
+    /// Default: 5 s. With `Duration::ZERO`, the child is killed immediately (OTP: `brutal_kill`). With `Duration::MAX`,
+    /// the child is never killed (OTP: `infinity`). `Duration::MAX` is the default for a child that is a supervisor.
     pub fn shutdown(mut self, within: Duration) -> Self {
         self.spec.shutdown = Some(within);
         self
@@ -220,12 +220,12 @@ impl Child {
     /// Keeps the mailbox of the child across restarts. By default, each instance has its own mailbox. With this option,
     /// the next instance first receives the messages that the previous instance has not read. The next instance then
     /// receives the messages that were sent between the two instances. During a restart, a send to the name is not
-    /// refused. Only an [urgent message](crate::Address::send_urgent) is refused while no instance runs, with
-    /// [`SendErrorKind::Full`](crate::SendErrorKind::Full). If an instance exits while it handles a message, this
-    /// message is lost.
+    /// refused. There is one exception: while no instance runs, an [urgent message](crate::Address::send_urgent) is
+    /// refused with [`SendErrorKind::Full`](crate::SendErrorKind::Full). If an instance exits while it handles a
+    /// message, this message is lost.
     ///
-    /// Without this option, unread messages become [dead letters](crate::Host::dead_letters), and a send between two
-    /// instances is refused.
+    /// Without this option, unread messages become [dead letters](crate::Host::dead_letters), and a send is refused
+    /// while no instance runs.
     ///
     /// With this option, the name of the child belongs to the kept mailbox. The pid of the kept mailbox stays the same
     /// across restarts. A call of [`Host::kill`](crate::Host::kill) or [`Host::cancel`](crate::Host::cancel) with this
@@ -233,9 +233,9 @@ impl Child {
     /// and the next instance gets a new kept mailbox with another pid.
     ///
     /// If the child stays down, the state of the kept mailbox depends on the reason:
-    /// - [`TerminateChild`](SupervisorMessage::TerminateChild) has stopped the child: the mailbox stays open, and
-    ///   messages and calls wait there without a limit until a [request](SupervisorMessage::RestartChild) starts the
-    ///   next instance.
+    /// - [`TerminateChild`](SupervisorMessage::TerminateChild) has stopped the child: the mailbox stays open, and has
+    ///   no limit. Messages and calls wait there until a [request](SupervisorMessage::RestartChild) starts the next
+    ///   instance.
     /// - The child has exited by itself, and its [`RestartPolicy`] does not restart the child: the mailbox is closed.
     ///   The unread messages of the mailbox become dead letters, the calls among these messages fail, and the name is
     ///   free. If a request starts the child again, the next instance gets a new kept mailbox with another pid.
@@ -402,8 +402,8 @@ impl LiveChildren {
     /// Resolves when all children in the list have exited. If a child is a supervisor, the future also waits for the
     /// children of this child. This function must be called after the exit of the supervisor.
     ///
-    /// A child stays in the list until it has exited. If the supervisor that polls the future is killed, the parent of
-    /// this supervisor calls this function again, and still finds the child in the list.
+    /// A child stays in the list until it has exited. The supervisor may be killed while it polls the future. The
+    /// parent of this supervisor then calls this function again, and still finds the child in the list.
     fn all_exited(&self) -> BoxFuture<'_, ()> {
         async {
             loop {
@@ -511,7 +511,8 @@ impl<T, N: Send + 'static> Future for Watched<T, N> {
 struct PersistentMailbox<N: Send + 'static> {
     address: Ref<Control<N>>,
     members: Arc<Members<N>>,
-    /// While a thread reads the mailbox, the mailbox is not in the mutex, so that no user code runs under the lock.
+    /// While a thread reads the mailbox, the field is `None`: the thread has taken the mailbox, so that no user code
+    /// runs under the lock.
     queue: Mutex<Option<Mailbox<N>>>,
 }
 

@@ -2,13 +2,14 @@
 //! Starts and stops are the output of the plan. `supervisor.rs` executes the starts and stops.
 //!
 //! The children are in the order in which they were added. Children are stopped one after another, from the last to the
-//! first. Children that start together, for example when the supervisor starts, are started from the first to the last.
-//! Each of these children is started when the previous child has started. No child is started while another child must
-//! still be stopped. A child is never started before its previous instance has exited.
+//! first. Several children may start together, for example when the supervisor starts. They are started from the first
+//! to the last. Each of these children is started when the previous child has started. No child is started while
+//! another child must still be stopped. A child is never started before its previous instance has exited.
 //!
-//! Stops that a caller requests from a one-for-one supervisor are an exception: while the supervisor runs, such a stop
-//! delays no other child, because the children are independent. A child may need a long time to exit, or may never
-//! exit. But if a restart of a child is requested during its first start, the later children wait for the new instance.
+//! There is an exception: if a caller requests a stop from a one-for-one supervisor, this stop delays no other child,
+//! because the children are independent. The exception applies only while the supervisor runs. A child may need a long
+//! time to exit, or may never exit. But if a restart of a child is requested during its first start, the later children
+//! wait for the new instance.
 //!
 //! For n children, each exit and each action costs O(log n). Only an exit or an action that affects all children costs
 //! more.
@@ -44,9 +45,9 @@ pub enum RestartPolicy {
     #[default]
     Permanent,
     /// The child is restarted after each exit that is neither normal nor a cancellation. An exit because of the
-    /// cancellation of a linked process causes no restart either. As with the reason `shutdown` in OTP, it does not
-    /// matter whether the child itself was cancelled. For example, if the child returns the error of another process's
-    /// join handle, and this error is a cancellation, the child is not restarted.
+    /// cancellation of a linked process causes no restart either. Only the exit matters, as with the reason `shutdown`
+    /// in OTP: the child itself may not have been cancelled. For example, a child can return the error of the join
+    /// handle of another process. If this error is a cancellation, the child is not restarted.
     Transient,
     /// The child is never restarted. When the child has exited, the child is removed.
     Temporary,
@@ -132,8 +133,8 @@ pub(crate) enum Over {
     Cancelled,
     /// The function that makes the child failed, so no instance was created.
     Unmade,
-    /// The runtime refused the start, so no instance was created. `Refused` also means that the child is a supervisor
-    /// whose own start failed because of a refusal.
+    /// The runtime refused the start, so no instance was created. This variant also applies if the child is a
+    /// supervisor, and its own start failed because of a refusal.
     Refused,
 }
 
@@ -144,12 +145,12 @@ struct PlannedChild {
     /// `Some` if the child must be stopped. The value is the next action after the exit of the child.
     stop: Option<Then>,
     cause: Cause,
-    /// Whether the child keeps its position in the start order after a failed start. If a caller requests a restart of
-    /// a child that has already started, or that an earlier request has put down (`Plan::put_down`), the child does not
-    /// keep its position.
+    /// Whether the child keeps its position in the start order after a failed start. A caller can request a restart of
+    /// a child that has already started, or that was put down by an earlier request (`Plan::put_down`). Such a child
+    /// does not keep its position.
     keeps_position: bool,
-    /// Number of restarts since the last stable instance, which determines the delay of the back-off. An instance is
-    /// stable if it was up for long enough.
+    /// Number of restarts since the last stable instance. This number determines the delay of the back-off. An instance
+    /// is stable if it was up for long enough.
     attempt: u32,
 }
 
@@ -178,7 +179,7 @@ pub(crate) enum Action {
 pub(crate) enum ExitAction {
     /// The child will be started again.
     Again,
-    /// The child stays down, because of a request or of a refused start, or because the supervisor exits.
+    /// The child stays down, because a caller has requested this, a start was refused, or the supervisor exits.
     Down,
     /// The child has exited by itself and stays down, because of its restart policy.
     Finished,
@@ -206,13 +207,13 @@ pub(crate) struct Plan {
     next_id: Id,
     /// Number of children that are starting, up or stopping.
     living: usize,
-    /// Children that must be stopped. `next` has not returned the stops of these children yet.
+    /// Children that must be stopped. `next` has not returned the action [`Stop`](Action::Stop) for these children yet.
     stops: BTreeSet<Id>,
     /// Number of children that were told to stop and have not exited yet.
     stopping: usize,
     /// Children that start one after another, in the order of their identifiers. A child stays in the set until it has
     /// started. A child that must be restarted during its start also stays in the set. In a one-for-one supervisor, a
-    /// child that was told to stop during its start leaves the set, if the child will not be started again.
+    /// child can be told to stop during its start. If this child will not be started again, it leaves the set.
     start_order: BTreeSet<Id>,
     /// Children that start at a fixed time, independently of the other children.
     due: BTreeSet<(Instant, Id)>,
@@ -285,15 +286,15 @@ impl Plan {
         self.children.get_mut(&id).expect("each id in a list belongs to a child")
     }
 
-    /// Plans a start at `at` or later. The child starts in the order of the children.
+    /// Plans a start at `at` or later. The child takes its position in the start order.
     fn plan_start_in_order(&mut self, id: Id, at: Instant) {
         self.child(id).phase = ChildPhase::Due(at);
         self.start_order.insert(id);
     }
 
-    /// Plans a start at `at`. If earlier starts of the child have failed and the child still waits for its first
-    /// successful start, the child keeps its position in the start order. A child that does not keep its position
-    /// leaves the start order, so that no other child waits for the back-off of this child.
+    /// Plans a start at `at`. The child keeps its position in the start order if its earlier starts have failed, and it
+    /// still waits for its first successful start. A child that does not keep its position leaves the start order, so
+    /// that no other child waits for the back-off of this child.
     fn plan_start_at(&mut self, id: Id, at: Instant) {
         let child = self.child(id);
         child.phase = ChildPhase::Due(at);
@@ -326,10 +327,10 @@ impl Plan {
         }
     }
 
-    /// Removes a stopping child of a one-for-one supervisor from the start order, unless the child keeps its position
-    /// and will be started again. Without the removal, the later children would wait for the exit of this child. A
-    /// later start of the removed child is a requested start, because the start of the supervisor does not wait for the
-    /// removed child.
+    /// Removes a stopping child of a one-for-one supervisor from the start order. But if the child keeps its position
+    /// and will be started again, it stays in the order. Without the removal, the later children would wait for the
+    /// exit of this child. The start of the supervisor does not wait for the removed child. Therefore, a later start of
+    /// this child is a requested start.
     fn leave_order(&mut self, id: Id) {
         let child = &self.children[&id];
         let stays = child.keeps_position && matches!(child.stop, Some(Then::Start(_)));
@@ -413,8 +414,8 @@ impl Plan {
             return ExitAction::Down;
         }
         let wait = child.back_off(phase, now, random);
-        // An instance that ran has used some time, but a failed start may use no time. Therefore only the delay after a
-        // failed start has a minimum.
+        // An instance runs for some time before it exits, but a failed start may take no time. Therefore only the delay
+        // after a failed start has a minimum.
         let wait = if over == Over::Ended { wait } else { wait.max(RETRY_PAUSE) };
         self.start_again(id, now + wait);
         ExitAction::Again
@@ -424,8 +425,8 @@ impl Plan {
     /// children that the strategy includes.
     fn start_again(&mut self, id: Id, at: Instant) {
         let first = match self.strategy {
-            // A child that has already been up does not wait for the other children. A child that is still in
-            // `start_order` keeps its position there, unless `keeps_position` is false.
+            // A child that has already been up does not wait for the other children. If a child is still in
+            // `start_order` and `keeps_position` is true, the child keeps its position there.
             Strategy::OneForOne => return self.plan_start_at(id, at),
             Strategy::OneForAll => 0,
             Strategy::RestForOne => id,
@@ -557,9 +558,8 @@ impl Plan {
         Some(Action::Start(id))
     }
 
-    /// Returns whether all actions must wait until a child has exited. The children of a one-for-all or rest-for-one
-    /// supervisor, and the children of any supervisor that exits, are stopped one at a time, from the last to the
-    /// first.
+    /// Returns whether all actions must wait until a child has exited. A one-for-all or rest-for-one supervisor stops
+    /// its children one at a time, from the last to the first. Any supervisor that exits does the same.
     fn waits_for_stop(&self) -> bool {
         self.stopping > 0 && (self.strategy != Strategy::OneForOne || self.end.is_some())
     }

@@ -36,9 +36,8 @@ pub struct SupervisionTree {
     pub max_restarts: u32,
     /// Length of the sliding window.
     pub within: Duration,
-    /// Number of counted restarts in the window that ended when the supervisor answered: from 0 to
-    /// [`max_restarts`](Self::max_restarts). A restart on request is not counted. With a window of zero, this number is
-    /// always 0.
+    /// Number of counted restarts in the window, from 0 to [`max_restarts`](Self::max_restarts). The window ended when
+    /// the supervisor answered. A restart on request is not counted. With a window of zero, this number is always 0.
     pub recent_restarts: u32,
     /// The children, in the order in which they were added.
     pub children: Vec<ChildInfo>,
@@ -175,9 +174,10 @@ async fn fill(host: &Host, tree: &mut SupervisionTree, until: Option<Instant>) {
 }
 
 impl SupervisionTree {
-    /// Returns the restart budget: the number of further restarts that the supervisor would have made at the time of
-    /// its answer. The next restart after these restarts exceeds the
-    /// [intensity](crate::Supervisor::intensity). Each counted restart that leaves the window increases the budget by 1.
+    /// Returns the restart budget at the time of the supervisor's answer: the number of further restarts that the
+    /// supervisor would have made. The next restart after these restarts exceeds the
+    /// [intensity](crate::Supervisor::intensity). Each counted restart that leaves the window increases the budget by
+    /// 1.
     pub fn restarts_left(&self) -> u32 {
         self.max_restarts - self.recent_restarts.min(self.max_restarts)
     }

@@ -136,7 +136,8 @@ impl<A> Recipient<A> {
     /// The method first checks that the mailbox accepts messages. The method then converts the message and sends the
     /// converted message. If the mailbox is closed or full after the conversion, the send still succeeds. The converted
     /// message then becomes a [dead letter](crate::Host::dead_letters). In a [pool](crate::Pool) that routes by key,
-    /// this also happens if only the member for this key is full. The key is known only after the conversion.
+    /// the converted message also becomes a dead letter if only the member for its key is full. The key is known only
+    /// after the conversion.
     ///
     /// # Errors
     /// Returns the message in three cases:

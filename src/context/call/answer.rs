@@ -3,9 +3,9 @@
 //! drop its half first. The cell also has a part that only the caller accesses. This part contains the state of the
 //! request.
 //!
-//! Usually, the task of a process makes a call, and then waits only for the answer. Therefore, a call in a turn of a
-//! process immediately registers the task of the process as the listener of the slot. The answer wakes the listener.
-//! The registered task needs no lock to wait for the answer. If the callee has already dropped its half, the task also
+//! Usually, the task of a process makes a call, and then waits only for the answer. Therefore, if a process makes a
+//! call in its turn, its task is immediately registered as the listener of the slot. The answer wakes the listener. The
+//! registered task needs no lock to wait for the answer. If the callee has already dropped its half, the task also
 //! needs no lock to take the answer.
 
 use std::ops::Deref;
@@ -68,9 +68,9 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
         &self.0.party
     }
 
-    /// Registers `waker`: the answer will wake this waker. `is_task` is true if `waker` is the waker of the calling
-    /// process's task, and this thread runs a step of this process. If a [`take`](Self::take) after this call returns
-    /// `None`, the answer will wake `waker`.
+    /// Registers `waker`: the answer will wake this waker. `is_task` is true if two conditions hold: this thread runs a
+    /// step of the calling process, and `waker` is the waker of the process's task. If a [`take`](Self::take) after
+    /// this call returns `None`, the answer will wake `waker`.
     pub(crate) fn listen(&mut self, is_task: bool, waker: &Waker) {
         let (shared, own) = self.0.parts();
         if is_task && own.task_listens {
@@ -130,8 +130,8 @@ impl<P: CallParty, O, A> ReplySender<P, O, A> {
         self.0.slot.is_closed()
     }
 
-    /// Returns true if the caller no longer waits. If the caller still waits, registers `watcher` with `key`, and the
-    /// slot wakes `watcher` when the caller no longer waits.
+    /// Returns true if the caller no longer waits. If the caller still waits, registers `watcher` under `key`. The slot
+    /// wakes `watcher` when the caller no longer waits.
     pub(crate) fn watch(&self, key: &mut WatchKey, watcher: &Waker) -> bool {
         self.0.slot.watch(key, watcher)
     }
@@ -241,7 +241,8 @@ mod tests {
         }
     }
 
-    /// If the caller no longer waits, the callee learns it, and gets back its answer.
+    /// If the caller no longer waits, the slot wakes the watcher of the callee, and `answer` returns the answer to the
+    /// callee.
     #[test]
     fn a_closed_cell_refuses_the_answer() {
         let (receiver, sender, wakes) = cell(true);
@@ -259,7 +260,8 @@ mod tests {
         assert_ne!(sender, 0);
     }
 
-    /// Each half gives access to its parts. The callee's half is alone if the other half was dropped or never existed.
+    /// The methods of each half give access to the parts that belong to this half. The callee's half is alone if the
+    /// other half was dropped or never existed.
     #[test]
     fn the_halves_give_access_to_their_parts() {
         let (mut receiver, mut sender, wakes) = cell(false);

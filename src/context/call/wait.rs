@@ -69,7 +69,7 @@ impl<M: Send + 'static, T: Send + 'static> CallWait<M, T> {
     }
 
     fn end(&mut self, answer: Result<T, CallError>) -> Poll<Result<T, CallError>> {
-        // The call is dropped first, for the reason that the struct states.
+        // The call is dropped first: see the comment in `CallWait`.
         self.call = None;
         self.send = None;
         Poll::Ready(answer)

@@ -92,12 +92,12 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// Passes the messages of a bounded queue to `take`, starting with the oldest message. A message that `take`
-    /// returns keeps its position in the queue. If `all` is false, this function returns at the first message that
-    /// `take` returns. If `all` is true, the function continues with the next message after [`NotTaken::Continue`].
-    /// After [`NotTaken::Stop`], `take` gets no further message. The result is true if `take` has returned a message.
-    /// If `all` is true or `take` has accepted all messages, the receiver is registered as waiting for the next
-    /// message.
+    /// Passes the messages of a bounded queue to `take`, starting with the oldest message. If `take` returns the
+    /// message in a [`NotTaken`], the message keeps its position in the queue. If `all` is false, this function returns
+    /// at the first message that `take` returns. If `all` is true, the function continues with the next message after
+    /// [`NotTaken::Continue`]. After [`NotTaken::Stop`], `take` gets no further message. The result is true if `take`
+    /// has returned a message. If `all` is true or `take` has accepted all messages, the receiver is registered as
+    /// waiting for the next message.
     pub(crate) fn offer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -118,9 +118,9 @@ impl<M: Send + 'static> Mailbox<M> {
                     let (message, next) = match take(message) {
                         Ok(()) => continue,
                         Err(NotTaken::Continue(message)) => (message, number + 1),
-                        // No message has this number, so the next call of `gather_or_wait` finds no message. That call
-                        // registers the receiver, and then `Self::take` checks whether the mailbox is cancelled or
-                        // killed.
+                        // No message has this number, so the next call of `gather_or_wait` finds no message. This call
+                        // registers the receiver. After this call, `Self::take` checks whether the mailbox is cancelled
+                        // or killed.
                         Err(NotTaken::Stop(message)) => (message, u64::MAX),
                     };
                     place.put_back(message);

@@ -16,8 +16,8 @@ impl<M: Send + 'static> Mailbox<M> {
         control.inbox.pop_urgent(&mut self.front, || control.head.unset(flag::URGENT))
     }
 
-    /// Passes the urgent messages to `pick`, starting with the oldest message. A message that `pick` returns keeps its
-    /// position in the queue.
+    /// Passes the urgent messages to `pick`, starting with the oldest message. If `pick` returns the message in an
+    /// `Err`, the message keeps its position in the queue.
     #[cold]
     pub(super) fn pick_urgent<T>(
         &mut self,

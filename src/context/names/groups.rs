@@ -168,8 +168,9 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// The method [`event`](crate::Mailbox::event) of the mailbox returns `Joined` and `Left` events. The method
     /// [`receive`](crate::Mailbox::receive) leaves `Joined` and `Left` events in the mailbox.
     ///
-    /// A process can also monitor a group that has no members. When a process joins or leaves a group, the thread that
-    /// makes this change puts one event for each monitor into the mailbox of the monitoring process.
+    /// A process can also monitor a group that has no members. When a process joins or leaves a group, each monitor of
+    /// the group causes one event. The thread that makes the change puts this event into the mailbox of the monitoring
+    /// process.
     ///
     /// ```
     /// use procession::{Context, Event, Exit, Group, Runtime};

@@ -63,7 +63,8 @@ impl<N: Clone + Send + 'static> Repeat<N> {
         };
         let continues = match cloned.map(send) {
             Ok(Ok(Ok(()) | Err(SendErrorKind::Full)) | Err(_)) => true,
-            // No process has the name now. A process that registers the name later receives the next messages.
+            // No process has the name now. If a process registers the name later, this process receives the next
+            // messages.
             Ok(Ok(Err(SendErrorKind::NoProcess))) => matches!(self.to, Destination::Name(_)),
             _ => false,
         };

@@ -141,9 +141,9 @@
 //!   `select!` drops the futures that do not complete first. With [`Perform::detach`](crate::future::Perform::detach),
 //!   the command continues, and its answer is discarded.
 //!
-//! If the command times out, its future is dropped or its process exits, the handler can detect the cancellation:
-//! [`is_cancelled`](crate::Completion::is_cancelled) returns true, and [`cancelled`](crate::Completion::cancelled)
-//! resolves.
+//! A command is cancelled if it times out, if its future is dropped, or if its process exits. The handler can detect
+//! the cancellation: [`is_cancelled`](crate::Completion::is_cancelled) returns true, and
+//! [`cancelled`](crate::Completion::cancelled) resolves.
 //!
 //! # Limits around a handler
 //!

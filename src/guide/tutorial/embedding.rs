@@ -2,7 +2,7 @@
 //!
 //! A program with sockets does not need another runtime: with the feature `net`, this crate has sockets of its own, in
 //! the module `net`. The page `guide::sockets` describes these sockets. This chapter is for programs that use libraries
-//! of tokio or smol, or that add processes to an application on tokio or smol.
+//! of tokio or smol. It also shows how an application on tokio or smol can use processes.
 //!
 //! A process may await any future. Some futures need their own runtime, for example the sockets and timers of tokio.
 //! There are two ways to combine the runtimes:
@@ -15,9 +15,9 @@
 //! | choose it for | servers, computations | tests, tools, single-threaded programs, event loops of a user interface |
 //!
 //! If the runtime has its own workers, the sockets of tokio and smol cost more than the sockets of this crate. The
-//! reason is that the reactor of tokio or smol wakes the process from another thread, and that each such wake-up costs
-//! a switch between threads. In a guest runtime, a helper thread polls the sockets of this crate. Then each wake-up
-//! also costs a switch between threads.
+//! reactor of tokio or smol wakes the process from another thread, so each wake-up costs a switch between threads. In a
+//! guest runtime, a helper thread polls the sockets of this crate. Then each wake-up also costs a switch between
+//! threads.
 //!
 //! With both ways to combine the runtimes, the tasks of the other runtime can spawn processes, send messages, call
 //! processes, and wait for exits. These tasks need a [`Host`](crate::Host), which is cheap to clone and works on any
@@ -50,11 +50,11 @@
 //!
 //! With this context, `tokio::net`, `tokio::time`, and libraries that use these modules work in every process of the
 //! runtime. If the tokio runtime has the flavor `current_thread`, one thread must stay in `block_on` of the tokio
-//! runtime, and must not block there, in particular not in `block_on` of this crate. Otherwise tokio's timers and
-//! sockets never become ready.
+//! runtime. This thread must not block there, in particular not in `block_on` of this crate. Otherwise tokio's timers
+//! and sockets never become ready.
 //!
 //! Without the feature `tokio`, use [`wrap_threads`](crate::Builder::wrap_threads), which works for any other runtime.
-//! This method wraps the workers and the threads of the blocking pool, but no thread in
+//! This method wraps the workers and the threads of the blocking pool. It does not wrap a thread inside
 //! [`block_on`](crate::Runtime::block_on) or [`run`](crate::Runtime::run). Such a thread also runs processes, so it
 //! must enter the context itself. In this program, `#[tokio::main]` has entered the context:
 //!
@@ -151,8 +151,8 @@
 //! If no thread is inside `run` or [`block_on`](crate::Runtime::block_on), the runtime runs no process. A poll of `run`
 //! ends after 200 steps or 100 µs, so that the other tasks of the executor also run.
 //!
-//! The future of `run` borrows the runtime. If the processes must run as long as the program, move a reference-counted
-//! runtime into the task, and pass a future that resolves at the end of the program:
+//! The future of `run` borrows the runtime. If the processes must run as long as the program, put the runtime into an
+//! `Arc`, and move a clone of the `Arc` into the task. Pass a future that resolves at the end of the program:
 //!
 //! ```
 //! use procession::{Context, Exit, Runtime};

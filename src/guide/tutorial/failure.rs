@@ -115,8 +115,8 @@
 //!   restarts only the child that exited. [`one_for_all`](crate::Supervisor::one_for_all) restarts all children that
 //!   run. [`rest_for_one`](crate::Supervisor::rest_for_one) restarts the child that exited and all running children
 //!   that were added after this child. A temporary child is stopped and not started again.
-//! - The [`RestartPolicy`](crate::RestartPolicy) of a child determines after which exits the child is restarted.
-//!   Default: after all exits.
+//! - The [`RestartPolicy`](crate::RestartPolicy) of a child determines after which exits the supervisor restarts the
+//!   child. Default: after all exits.
 //! - The *intensity* limits the restarts within a time window. Default: 3 in 5 s. If the restarts exceed the intensity,
 //!   the supervisor stops its children and fails. The parent supervisor then restarts this supervisor, which starts all
 //!   its children again. If a supervisor without a parent fails, the program continues without its children. To end the

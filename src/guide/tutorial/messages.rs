@@ -67,8 +67,8 @@
 //! messages](crate::Address::send_urgent). Messages of different senders may arrive in any order.
 //!
 //! A send to an exited process fails, and the error contains the message. If a process exits before it has read an
-//! accepted message, this message becomes a *dead letter*. A message that the policy of a full mailbox drops also
-//! becomes a dead letter. [`Host::dead_letters`] receives the dead letters.
+//! accepted message, this message becomes a *dead letter*. If the policy of a full mailbox drops a message, this
+//! message also becomes a dead letter. [`Host::dead_letters`] receives the dead letters.
 //!
 //! [`Host::dead_letters`]: crate::Host::dead_letters
 //!

@@ -81,9 +81,9 @@
 //! # Cancellation
 //!
 //! [`cancel`](crate::Host::cancel) asks a process to exit, and gives the process a grace period. After the request,
-//! [`receive`](crate::Context::receive) returns an error, and `?` leaves the body. During the grace period, the
-//! process can still send, call, and perform commands, for example to save its state. If the process has not exited
-//! after the grace period, the process is killed.
+//! [`receive`](crate::Context::receive) returns an error, and the operator `?` returns this error from the body. During
+//! the grace period, the process can still send, call, and perform commands, for example to save its state. If the
+//! process has not exited after the grace period, the process is killed.
 //!
 //! - A cancellation interrupts `receive`, but not `sleep`, `call`, `perform` or an operation of a socket. To interrupt
 //!   such a future, pass the future to [`run_until_cancelled`](crate::SelfHandle::run_until_cancelled).

@@ -15,15 +15,15 @@ use crate::process::command::Command;
 ///
 /// Each command needs a permit, and holds the permit until the handler answers or drops the completion. A cancellation
 /// does not release the permit, because the handler may still work on the command. If a handler [takes the
-/// tag](Completion::into_tag), the permit is released immediately. A command that is cancelled while it waits leaves
-/// the queue immediately.
+/// tag](Completion::into_tag), the permit is released immediately. If a waiting command is cancelled, the command
+/// leaves the queue immediately.
 ///
 /// If the queue is full, a command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones of a layer
 /// share one limit, so one limit can cover several types of commands, or the commands of several runtimes of a program.
-/// A released permit goes to the command that has waited longest, and a task of this command's runtime hands the
+/// A released permit goes to the command that has waited longest. A task in the runtime of this command then hands the
 /// command to the inner handler. Therefore each runtime that shares the limit must have a worker, or a thread that
-/// drives this runtime. Otherwise a command of this runtime holds its permit until this runtime runs or shuts down, and
-/// the commands of the other runtimes may wait.
+/// drives this runtime. Otherwise a command of this runtime can hold a permit and still wait, until this runtime runs
+/// or shuts down. Meanwhile the commands of the other runtimes may wait too.
 pub struct ConcurrencyLimit<H> {
     inner: Arc<H>,
     most: usize,
@@ -100,8 +100,8 @@ impl Permits {
                 }
                 next
             };
-            // If the runtime of the next command has shut down, this next command is dropped, and the loop continues
-            // with the following command.
+            // If the runtime of the next command has shut down, `run_in_new_task` drops this command, and the loop
+            // continues with the command after it.
             let Some(next) = next else { return };
             if run_in_new_task(next, || Box::new(Permit(Arc::clone(self)))) {
                 return;

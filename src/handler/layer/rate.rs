@@ -20,18 +20,18 @@ use crate::process::command::Command;
 /// A command *passes* when this layer hands the command to the inner handler. The limit is a token bucket: after a
 /// pause, `burst` commands may pass immediately. In a time span of any length, the number of commands that pass is at
 /// most `burst` plus the number of commands that the rate allows in that span. Timers have a resolution of
-/// milliseconds. Therefore, a command that has waited passes a little late, but never early. The limit compensates up
-/// to 10 ms of this delay: the next commands pass as if the late command had passed on time. As a result, the rate is
-/// exact in the long run. However, because of the compensation, a time span may contain more commands than the token
-/// bucket allows. The excess is at most the number of commands that the rate allows in 10 ms.
+/// milliseconds. Therefore, a waiting command passes a little late, but never early. The limit compensates up to 10 ms
+/// of this delay: the next commands pass as if the late command had passed on time. As a result, the rate is exact in
+/// the long run. However, because of the compensation, a time span may contain more commands than the token bucket
+/// allows. The excess is at most the number of commands that the rate allows in 10 ms.
 ///
-/// A command that is cancelled while it waits leaves the queue immediately, and uses no token. If the queue is full, a
-/// command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones of a layer share one limit, so one
-/// limit can cover several types of commands, or the commands of several runtimes of a program. While commands wait, a
-/// task of one of these runtimes serves the queue. This task hands the waiting commands of its runtime to the inner
-/// handler, one after another. The task belongs to the runtime of the command that was the first to wait. Therefore
-/// each runtime that shares the limit must have a worker, or a thread that drives this runtime, even after the
-/// runtime's own commands have ended. Otherwise the commands of the other runtimes wait until this runtime shuts down.
+/// If a waiting command is cancelled, the command leaves the queue immediately, and uses no token. If the queue is
+/// full, a command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones of a layer share one limit,
+/// so one limit can cover several types of commands, or the commands of several runtimes of a program. While commands
+/// wait, a task of one of these runtimes serves the queue. This task hands the waiting commands of its runtime to the
+/// inner handler, one after another. The task belongs to the runtime of the command that was the first to wait.
+/// Therefore a worker or another thread must drive each runtime that shares the limit, even after the runtime's own
+/// commands have ended. Otherwise the commands of the other runtimes wait until this runtime shuts down.
 pub struct RateLimit<H> {
     inner: Arc<H>,
     rate: Rate,
@@ -98,17 +98,17 @@ struct Rate {
     burst: u32,
 }
 
-/// Maximum delay that the schedule compensates. If a timer lets a command pass late, and the delay is not longer than
-/// this time, the later commands in the queue are not delayed.
+/// Maximum delay that the schedule compensates. If a timer fires late by at most this time, the next commands in the
+/// queue are not delayed.
 const LATE: Duration = Duration::from_millis(10);
 
 /// Maximum number of commands that a task hands to the handler before the task lets other tasks run.
 const BATCH: usize = 64;
 
-/// The generic cell rate algorithm, in its form as virtual scheduling: ITU-T recommendation I.371 (2004), annex A. The
-/// unit of time is 1 ns divided by `count`, so that no rate is rounded. The algorithm here differs from the
-/// recommendation in one point. If a waiting command passes late because of its timer, the algorithm acts as if the
-/// command had passed earlier, by at most `LATE`.
+/// The generic cell rate algorithm (virtual scheduling): ITU-T recommendation I.371 (2004), annex A. The unit of time
+/// is 1 ns divided by `count`, so that no rate is rounded. The algorithm here differs from the recommendation in one
+/// point. If a waiting command passes late because of its timer, the algorithm calculates with an earlier time. The
+/// difference is at most `LATE`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Schedule {
     /// Theoretical arrival time: the time at which the next command would pass if all commands came at equal intervals.
@@ -169,7 +169,7 @@ struct State {
     /// Clock of the schedule. `None` before the first command.
     clock: Option<Clock>,
     line: Line,
-    /// Whether a task attends the queue. A task that attends the queue waits until the first command in the queue is
+    /// True if a task *attends* the queue. A task that attends the queue waits until the first command in the queue is
     /// due.
     attended: bool,
 }
@@ -179,8 +179,8 @@ impl State {
     ///
     /// Several runtimes may share the limit, and their clocks count from different moments. If the runtimes use the
     /// clock of the system, the schedule keeps the clock of the first runtime. The clock of a simulation advances only
-    /// while this simulation runs. Therefore, if the clock of the schedule or the clock of the caller belongs to a
-    /// simulation, this function converts the schedule to the clock of the caller.
+    /// while this simulation runs. Therefore, if the clock of the schedule and the clock of the caller do not advance
+    /// together, this function converts the schedule to the clock of the caller.
     fn now(&mut self, rate: &Rate, clock: &Clock) -> Instant {
         match &self.clock {
             Some(known) if known.advances_with(clock) => known.now(),
@@ -221,9 +221,8 @@ impl SharedState {
                 state.attended = false;
                 return None;
             };
-            // If the first command was just cancelled, the waker of this cancellation has perhaps not removed the
-            // command from the queue yet. Such a command uses no token, and `WaitingCommand::run_or_drop` drops the
-            // command.
+            // If the first command was cancelled a moment ago, it may still be in the queue, because its waker has not
+            // removed it yet. Such a command uses no token, and `WaitingCommand::run_or_drop` drops the command.
             if is_wanted {
                 let now = state.now(rate, host.shared().timers.clock());
                 if !state.schedule.pass(rate, now, LATE) {
@@ -280,9 +279,8 @@ impl<C: Command, H: Handler<C>> Handler<C> for RateLimit<H> {
         // take the lock first, and let a command pass at a later time. The schedule would then delay the command of
         // this thread.
         let now = state.now(&self.rate, host.shared().timers.clock());
-        // A command must not overtake the commands of the queue. If the queue is empty and `attended` is true, the
-        // attending task has perhaps taken the last command out of the queue, and has not handed this command to the
-        // handler yet.
+        // A command must not overtake the commands of the queue. If `attended` is true, the queue may be empty although
+        // a command still waits for its handler: the attending task has just taken this command out of the queue.
         let is_first = state.line.is_empty() && !state.attended;
         if is_first && state.schedule.pass(&self.rate, now, Duration::ZERO) {
             drop(state);
@@ -290,9 +288,9 @@ impl<C: Command, H: Handler<C>> Handler<C> for RateLimit<H> {
         }
         let command = CommandWithHandler::new(&self.inner, command, completion);
         let rejected = state.line.join(Box::new(command), self.bound, &self.tap);
-        // If the runtime of the command has shut down, the attending task would be dropped immediately, and its drop
-        // would search the whole queue for an open runtime. If many commands wait when their runtime ends, each further
-        // command would cause one such search.
+        // If the runtime of the command has shut down, the attending task would be dropped immediately. The drop of the
+        // task would then search the whole queue for an open runtime. If a runtime ends while many of its commands
+        // wait, each further command of this runtime would cause such a search.
         let unattended =
             !state.line.is_empty() && host.phase() != Phase::Closed && !std::mem::replace(&mut state.attended, true);
         drop(state);
@@ -349,8 +347,8 @@ mod tests {
         }
     }
 
-    /// 3.2e: a thread cancels a waiting command. Before the waker of the cancellation removes the command from the
-    /// queue, the attendant may reach the command.
+    /// 3.2e: a thread cancels a waiting command. The attendant may reach this command before the waker of the
+    /// cancellation has removed the command from the queue.
     #[test]
     fn a_command_that_is_not_wanted_uses_no_token() {
         let (simulation, tap, calls) = (Simulation::new(1), Arc::new(SharedState::default()), Arc::default());
@@ -365,8 +363,8 @@ mod tests {
         assert_eq!((calls.load(Ordering::SeqCst), tap.state.lock().line.len()), (4, 1));
     }
 
-    /// If a runtime has shut down, its further commands do not search the queue for a command of an open runtime. The
-    /// end of a runtime with many waiting commands would otherwise take quadratic time.
+    /// After a runtime has shut down, its further commands do not search the queue for a command of an open runtime.
+    /// The end of a runtime with many waiting commands would otherwise take quadratic time.
     #[test]
     fn a_command_of_a_runtime_that_has_shut_down_does_not_search_the_queue() {
         /// A waiting command that counts how often its host is read.

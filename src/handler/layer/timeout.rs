@@ -15,9 +15,9 @@ use crate::process::failure::Failure;
 /// its answer is no longer wanted, and a late answer is discarded.
 ///
 /// The time limit begins when the command reaches this layer. If the limit is zero, the handler is not called. If the
-/// limit ends after the last time that the clock can represent (584 years), there is no limit. In contrast,
+/// limit would end later than the clock can represent (584 years), there is no limit. In contrast,
 /// [`Perform::timeout`](crate::future::Perform::timeout) is a limit of the process, and cancels the command in all
-/// layers. After this layer has failed a command, an outer layer may retry the command.
+/// layers. If a command times out in this layer, an outer layer may retry the command.
 #[derive(Debug, Clone)]
 pub struct Timeout<H> {
     inner: H,

@@ -62,8 +62,8 @@ impl<C: Command, H: Handler<C>> CommandWithHandler<H, C> {
         Self { inner: Arc::clone(inner), command, completion, unwanted: None }
     }
 
-    /// Hands the command to its handler immediately, without a wait in a queue. [`WaitingCommand::run_or_drop`] does
-    /// the same for a command that has waited.
+    /// Hands the command to its handler immediately, without a wait in a queue. [`WaitingCommand::run_or_drop`] is the
+    /// counterpart for a command that has waited.
     pub(super) fn run_immediately<P: Send + 'static>(self, place: P) {
         let Self { inner, command, completion, unwanted } = self;
         drop(unwanted);
@@ -135,14 +135,14 @@ impl<L: Leave + 'static> Wake for RemoveWaker<L> {
     }
 }
 
-/// The command that the caller of `join` must refuse or drop after the caller has unlocked the queue.
+/// The command that `join` gives back. The caller must unlock the queue, and then refuse or drop this command.
 #[must_use]
 pub(super) enum QueueAnswer {
     /// The new command, which is refused.
     Refused(Box<dyn WaitingCommand>),
-    /// The oldest command, because the new command displaced it from the queue.
+    /// The oldest command. The new command has displaced it from the queue.
     Displaced(Box<dyn WaitingCommand>),
-    /// The new command, because its answer is no longer wanted.
+    /// The new command. Its answer is no longer wanted.
     Unwanted(Box<dyn WaitingCommand>),
 }
 
@@ -229,10 +229,10 @@ pub(super) fn run_in_new_task(command: Box<dyn WaitingCommand>, place: impl FnOn
     true
 }
 
-/// Hands a waiting command to its handler. The caller is a task of the runtime of `here`. If the command belongs to the
-/// same runtime, the calling task itself calls the handler. Therefore, commands that are due at the same time keep
-/// their order. Separate tasks could run in any order. If the command belongs to another runtime, a [task of that
-/// runtime](run_in_new_task) calls the handler.
+/// Hands a waiting command to its handler. The calling task runs in the runtime of the host `here`. If the command
+/// belongs to the same runtime, the calling task itself calls the handler. Therefore, commands that are due at the same
+/// time keep their order. Separate tasks could run in any order. If the command belongs to another runtime, a [task of
+/// that runtime](run_in_new_task) calls the handler.
 pub(super) fn run_in_order(command: Box<dyn WaitingCommand>, here: &Host) {
     if Arc::ptr_eq(command.host().shared(), here.shared()) && here.phase() != Phase::Closed {
         command.run_or_drop(Box::new(()));

@@ -29,8 +29,8 @@ struct InheritedValues {
     token: Option<CancelToken>,
 }
 
-/// Set of the two sources that can cancel a process: its cancel token and its deadline. Each field says whether the set
-/// contains this source.
+/// States which sources can cancel a process. `token` is true if a cancel token is set, and `deadline` is true if a
+/// deadline is set.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CancelSources {
     pub(crate) token: bool,
@@ -80,14 +80,14 @@ impl InheritedContext {
         self.0.is_none()
     }
 
-    /// Returns whether a deadline is set, and whether a cancel token is set.
+    /// Returns which of the two sources are set: the cancel token and the deadline.
     #[inline]
     pub(crate) fn cancel_sources(&self) -> CancelSources {
         let Some(inherited) = &self.0 else { return CancelSources::default() };
         CancelSources { token: inherited.token.is_some(), deadline: inherited.deadline.is_some() }
     }
 
-    /// Returns whether the deadline has passed or the token is cancelled. The process may not have been notified yet.
+    /// Returns true if the deadline has passed or the token is cancelled. The process may not have been notified yet.
     pub(crate) fn is_at_end(&self, now: Instant) -> bool {
         self.deadline().is_some_and(|at| at <= now) || self.cancel_token().is_some_and(CancelToken::has_begun)
     }

@@ -17,9 +17,10 @@ impl Host {
     /// a time of zero, the process has no time to clean up. With [`Duration::MAX`], the runtime never kills the process.
     ///
     /// The process receives one cancel event. If the exit of the process was already requested, this call has no
-    /// effect. A later cancellation in another way, for example by a [token](crate::CancelToken), a deadline or a
-    /// [set](crate::JoinSet), sends no further event, but can kill the process earlier. During the grace period, the
-    /// runtime still answers the commands of the process. Therefore the process can clean up.
+    /// effect. Later, the process may also be cancelled in another way, for example by a [token](crate::CancelToken), a
+    /// deadline or a [set](crate::JoinSet). This cancellation sends no further event, but can kill the process earlier.
+    /// During the grace period, the runtime still answers the commands of the process. Therefore the process can clean
+    /// up.
     ///
     /// # Errors
     /// Returns [`NoProcess`] if no process has this pid.
@@ -107,8 +108,8 @@ impl Host {
     }
 
     /// Sets a timer that kills a process at `deadline`. The timer belongs to the process. Therefore, if the process
-    /// exits before the deadline, the exit cancels the timer. Does nothing if an earlier call has set a timer for this
-    /// or an earlier deadline.
+    /// exits before the deadline, the exit cancels the timer. Does nothing if the process already has such a timer for
+    /// the same deadline or an earlier deadline.
     fn kill_at(&self, control: &Ref<dyn AnyControl>, deadline: Instant) {
         if deadline == Instant::FAR || !control.head().record_kill_deadline(deadline) {
             return;
@@ -127,7 +128,8 @@ mod tests {
     use super::*;
     use crate::{Context, Exit, Runtime};
 
-    /// A set that cancels its processes again and again does not collect timers. An earlier deadline still counts.
+    /// If a set cancels its processes repeatedly, the timers do not accumulate. A cancellation with an earlier deadline
+    /// still sets a timer.
     #[test]
     fn repeated_cancellations_set_one_kill_timer() {
         let rt = Runtime::builder().workers(0).build().unwrap();

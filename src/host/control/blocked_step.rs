@@ -22,7 +22,8 @@ const POLL: u64 = 1 << 2;
 #[derive(Debug, Default)]
 struct JoinedPids {
     pids: BTreeSet<Pid>,
-    /// If the set has this length, the processes that have exited are removed. The value 0 means `FIRST_CLEANUP`.
+    /// When the set reaches this length, the code removes the processes that have exited. The value 0 means
+    /// `FIRST_CLEANUP`.
     next_cleanup: usize,
 }
 
@@ -37,13 +38,13 @@ pub(crate) struct BlockedStep {
     earlier: Vec<Wait>,
     /// Processes whose join handles the inner future has polled.
     joined: Mutex<JoinedPids>,
-    /// Whether a receiver is registered in the mailbox, although no receive operation waits.
+    /// True if a receiver is registered in the mailbox although no receive operation waits.
     has_stale_receiver: AtomicBool,
     /// Number of polls, and the bits [`PENDING`] and [`WOKEN`]. Before each poll, the thread of the step stores a new
-    /// number and clears these two bits. A wake-up sets `WOKEN` before it wakes the thread. Therefore the inner
-    /// future waits as long as the phase has the bit `PENDING` and not the bit `WOKEN`. All operations are `SeqCst`,
-    /// except for the load in `begin_poll`. Therefore, if a thread has seen the effect of a wake-up of another
-    /// process, the thread also sees each earlier wake-up of this step.
+    /// number and clears these two bits. A wake-up sets `WOKEN` before it wakes the thread. Therefore the inner future
+    /// waits as long as `PENDING` is set and `WOKEN` is not set. All operations are `SeqCst`, except for the load in
+    /// `begin_poll`. Therefore, if a thread has seen that another process was woken, the thread also sees each earlier
+    /// wake-up of this step.
     phase: AtomicU64,
 }
 
@@ -109,7 +110,7 @@ impl BlockedStep {
         self.joined.lock().pids.contains(&target)
     }
 
-    /// Returns whether a receiver is registered in the mailbox, although no receive operation waits.
+    /// Returns true if a receiver is registered in the mailbox although no receive operation waits.
     pub(crate) fn has_stale_receiver(&self) -> bool {
         self.has_stale_receiver.load(Ordering::SeqCst)
     }
@@ -155,8 +156,8 @@ impl BlockedSteps {
         self.steps.lock().iter().rev().find(|step| step.pid == pid).cloned()
     }
 
-    /// Records that the process `by` has polled the join handle of the process `target` on this thread, and that this
-    /// poll was pending. The caller has found that the waker of this poll is not the waker of a process. `exists`
+    /// Records a pending poll of a join handle: on this thread, the process `by` has polled the join handle of the
+    /// process `target`. The caller has found that the waker of this poll is not the waker of a process. `exists`
     /// returns whether a process exists.
     #[inline]
     pub(crate) fn note_join(&self, by: Pid, target: Pid, exists: impl Fn(Pid) -> bool) {

@@ -6,13 +6,13 @@
 //!
 //! # Ordering
 //! - An entry begins without a holder. [`Forward::end`] sets the holder after the send. Before the holder is set, the
-//!   edge of the caller leads to the process that forwards the reply. The forwarding process runs, so the edge
-//!   belongs to no deadlock. If the send is refused, the former holder stays in the entry.
+//!   caller's edge in the wait-for graph leads to the process that forwards the reply. The forwarding process runs, so
+//!   the edge belongs to no deadlock. If the send is refused, the former holder stays in the entry.
 //! - The new holder may forward the reply again before the first forward has ended. Each forward takes its number
 //!   before its send. Therefore the later forward has the higher number, and the earlier forward then changes nothing.
 //! - The reply slot of the call removes the entry: the watcher of this slot is an [`EndOfCall`]. The slot wakes the
-//!   watcher after it has woken the caller. Therefore, if an inspection misses the entry of an answered call, the
-//!   inspection also finds that the caller does not wait.
+//!   watcher after it has woken the caller. Therefore, if an inspection no longer finds the entry of an answered call,
+//!   the inspection also sees that the caller no longer waits.
 //!
 //! # Cost
 //! A forwarded call takes the lock of a table three times, and makes three small allocations. There are several tables,
@@ -63,9 +63,9 @@ pub(crate) struct ForwardedReplies([ForwardTable; TABLES]);
 #[derive(Debug, Default)]
 struct ForwardTable {
     forwards: Mutex<Forwards>,
-    /// Number of entries. A thread reads the number without the lock. No access to the number needs a memory
-    /// ordering. If a process has forwarded a reply and then waits, a reader that has read the run state of the
-    /// process sees the changed number.
+    /// Number of entries. A thread reads the number without the lock. No access to the number needs a memory ordering.
+    /// Assume that a process forwards a reply and then waits. If a reader has read this run state, the reader also sees
+    /// the changed number.
     len: AtomicUsize,
 }
 
@@ -81,9 +81,9 @@ impl ForwardTable {
 /// Result of [`ForwardedReplies::redirect`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Redirected {
-    /// After a further forward of one of the replies, `redirect` returns a different number.
+    /// If one of the replies is forwarded again, `redirect` returns a different number.
     pub(crate) number: u64,
-    /// Whether a forwarded reply may belong to an excluded record. No record was changed for this reply.
+    /// True if a forwarded reply may belong to an excluded record. For such a reply, `redirect` changes no record.
     pub(crate) is_uncertain: bool,
 }
 
@@ -128,8 +128,8 @@ impl ForwardedReplies {
     /// that has the records. `excluded` contains further records of this process, which do not interest the caller of
     /// this function.
     ///
-    /// A record does not contain the address of the cell. If the process has several calls to one process, this
-    /// function changes the first of the records of these calls.
+    /// A record does not contain the address of the cell. If the process waits for several calls to one callee, this
+    /// function changes the first record of these calls.
     pub(crate) fn redirect(&self, caller: u64, waits: &mut [Wait], excluded: &[Wait]) -> Redirected {
         let table = self.of(caller);
         let mut redirected = Redirected::default();
@@ -224,7 +224,7 @@ mod tests {
         replies.begin((1, call), Some(from), holder, |_| false).expect("the call is not over")
     }
 
-    /// Returns the number of entries, according to the lengths that readers without the lock see.
+    /// Returns the number of entries: the sum of the lengths that a reader sees without the lock.
     fn entries(replies: &ForwardedReplies) -> usize {
         replies.0.iter().map(|table| table.len.load(Ordering::Relaxed)).sum()
     }
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(redirected(&replies, [2]), ([2], 0));
         begin(&replies, 10, 2, 3).end();
         begin(&replies, 20, 2, 4).end();
-        // This process has received a request of process 1, and holds a forwarded reply too.
+        // Process 3 has received a request of process 1, and also holds a forwarded reply.
         begin(&replies, 30, 3, 5).end();
         assert_eq!(redirected(&replies, [2, 3, 2, 2]), ([3, 5, 4, 2], 3));
         assert_eq!(redirected(&replies, [9]), ([9], 0));
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!((replies.redirect(2, &mut other, &[]).number, other[0].process), (0, 2));
         other[0].kind = WaitKind::Exit;
         assert_eq!((replies.redirect(1, &mut other, &[]).number, other.map(|wait| wait.process)), (0, [2, 2]));
-        // A forwarded reply may belong to an excluded call of the same callee.
+        // A forwarded reply may belong to an excluded call to the same callee.
         let is_uncertain = |excluded| replies.redirect(1, &mut [call(2)], &[excluded]).is_uncertain;
         assert!(is_uncertain(call(2)) && !is_uncertain(call(9)));
         assert!(!replies.redirect(1, &mut [call(9)], &[call(2)]).is_uncertain);

@@ -53,8 +53,8 @@ pub(crate) mod flag {
     pub(crate) const LISTENED: u16 = 1 << 6;
     /// The steps of the process are limited, and therefore a meter measures each step.
     pub(crate) const LIMITED: u16 = 1 << 7;
-    /// The runtime has an observer or records the last messages, a trace records the events of the process, or the
-    /// process is suspended.
+    /// At least one of these conditions is true: the runtime has an observer, the runtime records the last messages, a
+    /// trace records the events of the process, or the process is suspended.
     pub(crate) const OBSERVED: u16 = 1 << 8;
     /// The process has a table of links and monitors.
     pub(crate) const TIED: u16 = 1 << 9;
@@ -154,7 +154,7 @@ struct Abnormal {
     /// The error in the exit is a user value, and the destructor of this value may panic. Any thread may drop the last
     /// reference to the process. Therefore a `Held` contains the exit, and catches the panic.
     exit: Held<Exit>,
-    /// Whether a link, a monitor or a join handle has received the exit, or whether the exit was reported as
+    /// True if a link, a monitor or a join handle has received the exit. Also true if the exit was reported as
     /// unobserved.
     received: AtomicBool,
     /// Whether the runtime has already tried to report the exit as unobserved. If an `Exited` future was pending
@@ -178,7 +178,7 @@ struct RarestParts {
     awaited: AtomicU32,
     /// True if a message cannot end the wait of the process: see [`Head::set_ignores_messages`].
     ignores_messages: AtomicBool,
-    /// The earliest deadline for which a timer will kill the process. The field stores the bitwise complement of the
+    /// The earliest time at which a timer will kill the process. The field stores the bitwise complement of the
     /// deadline in ns, so the initial value 0 means [`Instant::FAR`].
     kill_deadline: AtomicU64,
     /// Registration of the process with its cancel token.
@@ -569,7 +569,7 @@ impl Head {
         self.flags() & flag::OUTSIDE == flag::OUTSIDE
     }
 
-    /// Returns whether the exit of the process was requested, or the mailbox contains urgent messages. The cancel event
+    /// Returns true if the exit of the process was requested or the mailbox contains urgent messages. The cancel event
     /// and urgent messages overtake the messages in the read-ahead buffer of the receiver. One load and one branch
     /// check both conditions.
     #[inline]
@@ -641,15 +641,15 @@ impl Head {
         self.run.is_waiting()
     }
 
-    /// Returns whether the runtime has an observer or records the last messages, a trace records the events of this
-    /// process, or the process is suspended.
+    /// Returns true in each of these cases: the runtime has an observer, the runtime records the last messages, a trace
+    /// records the events of this process, or the process is suspended.
     #[inline]
     pub(crate) fn is_observed(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & flag::OBSERVED != 0
     }
 
-    /// Records that the process became runnable. Returns the priority of the process, and whether the process became
-    /// runnable for the first time.
+    /// Records that the process became runnable. Returns two values: the priority of the process, and true if the
+    /// process became runnable for the first time.
     #[inline]
     pub(crate) fn ready(&self) -> (Priority, bool) {
         let host = self.host();
@@ -716,8 +716,8 @@ impl Head {
         (self.host().clone(), now)
     }
 
-    /// Records whether the process still receives messages, although no message changes for which events the process
-    /// waits. Only the wait-for graph reads this record.
+    /// Records whether messages can change the set of events that the process waits for. If `on` is true, no message
+    /// changes this set, although the process still receives messages. Only the wait-for graph reads this record.
     #[cold]
     pub(crate) fn set_ignores_messages(&self, on: bool) {
         self.rare().rarer().ignores_messages.store(on, Ordering::Relaxed);
@@ -770,9 +770,9 @@ impl Head {
         is_first
     }
 
-    /// Records that the caller sets a timer that kills the process at `deadline`. Returns false if the process already
-    /// has such a timer for this or an earlier deadline. The caller then sets no timer. Without this check, each
-    /// further cancellation of a process would leave one more timer.
+    /// Records that the caller will set a timer. The timer will kill the process at `deadline`. Returns false if the
+    /// process already has such a timer for the same deadline or an earlier deadline. The caller then sets no timer.
+    /// Without this check, each further cancellation of a process would leave one more timer.
     pub(crate) fn record_kill_deadline(&self, deadline: Instant) -> bool {
         let complement = !deadline.ns();
         self.rare().rarer().kill_deadline.fetch_max(complement, Ordering::Relaxed) < complement

@@ -1,10 +1,10 @@
 //! The number of steps of a process, and the worker that ran the last step. Inspections read both values. The limit on
 //! steps reads the number of steps. No other code reads these values.
 //!
-//! The number of steps has 47 bits, but the head of a control block has room for 16 bits only: a larger head would need
-//! another cache line. The head contains the low bits ([`LowSteps`]). The other bits are the number of *batches* of
-//! 2^15 steps ([`StepBatches`]). The number of batches is in another cache line of the control block. Only one step in
-//! 2^15 changes this number.
+//! The number of steps has 47 bits. The head of a control block has room for only 16 bits, because a larger head would
+//! need another cache line. The head contains the low bits ([`LowSteps`]). The other bits are the number of *batches*
+//! of 2^15 steps ([`StepBatches`]). The number of batches is in another cache line of the control block. Only one step
+//! in 2^15 changes this number.
 //!
 //! The fields are standard atomics even under a model checker, because no decision of the scheduler depends on these
 //! fields.
@@ -50,8 +50,8 @@ impl LowSteps {
     /// Returns the number of steps.
     ///
     /// When a step completes a batch, the thread first changes the low bits, and then the number of batches. If a
-    /// reader sees only the first change, the lowest bit of the number of batches differs from the highest of the low
-    /// bits.
+    /// reader sees only the first change, two bits differ: the lowest bit of the number of batches, and the highest of
+    /// the low bits.
     pub(super) fn total(&self, batches: &StepBatches) -> u64 {
         loop {
             let batch = batches.0.load(Ordering::Acquire);
@@ -114,8 +114,8 @@ mod tests {
         }
     }
 
-    /// 9.2c: a reader on another thread never sees the parts of two different numbers, so the number never falls and
-    /// is never ahead of the steps.
+    /// 9.2c: a reader on another thread never combines the parts of two different numbers. Therefore the number that it
+    /// reads never decreases, and never exceeds the real number of steps.
     #[test]
     fn a_reader_never_mixes_the_parts_of_two_numbers() {
         const STEPS: u64 = 20 << BITS;

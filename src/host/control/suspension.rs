@@ -7,8 +7,8 @@
 //!
 //! # Ordering
 //! - `suspend` adds the process to the set, then sets `OBSERVED`, and then wakes the process. A turn that sees
-//!   `OBSERVED` therefore also sees the changed set. A turn that began before `OBSERVED` was set ends without the
-//!   check, and the wake-up causes one more turn, which enters the state `Suspended`.
+//!   `OBSERVED` therefore also sees the changed set. If a turn began before `OBSERVED` was set, this turn ends without
+//!   the check. The wake-up then causes one more turn, which enters the state `Suspended`.
 //! - `resume` removes the process from the set and then wakes the process. The wake-up happens before the next turn
 //!   begins. Therefore the next turn sees the changed set and runs a step of the process. A wake-up that arrived
 //!   during the suspension is not lost, because each resumed process runs a step.
@@ -30,7 +30,7 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
 impl Host {
-    /// Suspends a process, for debugging. From the end of its present step, the process takes no step until
+    /// Suspends a process, for debugging. After the end of its present step, the process takes no further step until
     /// [`resume`](Self::resume). This call does not wait for the end of the step. This function corresponds to
     /// `sys:suspend` of Erlang/OTP.
     ///
@@ -42,7 +42,8 @@ impl Host {
     ///
     /// The process has the state [`Suspended`](crate::observe::ProcessState::Suspended). An event makes the process
     /// [`Ready`](crate::observe::ProcessState::Ready) for a moment, until a worker finds that the process is suspended.
-    /// Futures and a [`Mailbox`](crate::Mailbox) that the process has moved to other threads are not suspended.
+    /// The suspension has no effect on futures or a [`Mailbox`](crate::Mailbox) that the process has moved to other
+    /// threads.
     ///
     /// Suspensions do not nest: one call of `resume` is enough. A process can suspend itself.
     ///
@@ -102,8 +103,8 @@ impl Host {
         Ok(())
     }
 
-    /// Clears `OBSERVED` of a process that no observer and no trace selects, if the process is not suspended. The
-    /// caller has checked that the runtime does not [observe all processes](Shared::observes_all).
+    /// Clears `OBSERVED` of a process, unless the process is suspended. No observer and no trace may select the
+    /// process. The caller has checked that the runtime does not [observe all processes](Shared::observes_all).
     pub(crate) fn end_observation(&self, head: &Head) {
         self.shared().suspended.unless_suspended(head.pid(), || head.unset(flag::OBSERVED));
     }

@@ -15,8 +15,8 @@
 //!
 //! - A sleep. Its timer contains the source line and the deadline, and the inspection reads the timers.
 //! - The wait for a message. The control block contains the source line of the latest receive operation.
-//! - A wait for a join handle. A record made a spawn with a join more expensive by 6 %. Instead, the joined process
-//!   stores the process that has polled the join handle: see [`Joiner`](crate::process::state::Joiner).
+//! - A wait for a join handle. A record of such a wait made a spawn with a join 6 % more expensive. Instead, the joined
+//!   process stores which process has polled the join handle: see [`Joiner`](crate::process::state::Joiner).
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -35,9 +35,9 @@ pub(crate) enum WaitKind {
     Call = 1,
     /// A call with a time limit.
     LimitedCall,
-    /// A send without a time limit that waits for free space in a mailbox.
+    /// A send that waits for free space in a mailbox, without a time limit.
     Room,
-    /// A send with a time limit that waits for free space in a mailbox.
+    /// A send that waits for free space in a mailbox, with a time limit.
     LimitedRoom,
     Exit,
     Start,
@@ -76,7 +76,8 @@ impl Wait {
         Self { kind, process: callee, line }
     }
 
-    /// Returns whether the operation is a call. Of the operations with a record, `Head::wait_for` counts only calls.
+    /// Returns whether the operation is a call. `Head::wait_for` counts calls. It counts no other operation that has a
+    /// record.
     pub(crate) fn is_call(&self) -> bool {
         matches!(self.kind, WaitKind::Call | WaitKind::LimitedCall)
     }
@@ -86,7 +87,7 @@ impl Wait {
         matches!(self.kind, WaitKind::LimitedCall | WaitKind::LimitedRoom)
     }
 
-    /// Creates the record of an operation on another process.
+    /// Creates the record of an operation that waits for another process.
     #[inline]
     pub(crate) fn on(kind: WaitKind, process: Pid, line: Line) -> Self {
         Self { kind, process: process.word(), line }
@@ -124,7 +125,8 @@ pub(crate) struct Place(u32);
 
 impl Default for Place {
     fn default() -> Self {
-        // No kind has the low bits of this value. Therefore no word of a record is equal to this value.
+        // The low bits of this value are not the value of any kind. Therefore no word of a record is equal to this
+        // value.
         Self(u32::MAX)
     }
 }
@@ -185,7 +187,7 @@ impl WaitRecord {
             let word = self.word.load(Ordering::Acquire);
             let Some(kind) = KINDS.into_iter().find(|kind| *kind as u32 == word & KIND) else { return (None, word) };
             let wait = Wait { kind, process: self.process.load(Ordering::Acquire), line: self.line.load() };
-            // The fence keeps the second load of the word after the loads of the other fields.
+            // The fence ensures that the second load of the word comes after the loads of the other fields.
             fence(Ordering::Acquire);
             if self.word.load(Ordering::Relaxed) == word {
                 return (Some(wait), word);
@@ -197,8 +199,8 @@ impl WaitRecord {
 /// Table of all records of a process that are not in the [places](WaitRecord) of the first two records.
 #[derive(Debug, Default)]
 pub(crate) struct MoreWaits {
-    /// Number of records that are equal to the key. A negative number -n means: n equal records are still stored in a
-    /// [`WaitRecord`], but no longer count.
+    /// Number of records that are equal to the key. A negative number -n means: n equal records were removed, but are
+    /// still stored in a [`WaitRecord`].
     counts: BTreeMap<Wait, i32>,
     /// Number of changes of the table so far.
     changes: u32,

@@ -33,8 +33,8 @@ pub(crate) trait Gate: fmt::Debug + Send + Sync {
     fn unwatch(&self, keys: &mut GateKeys);
 }
 
-/// The entries of one future. A gate has a list of wakers, and so does each of its outer gates. The future has one
-/// entry in each list.
+/// The entries of one future in the waker lists of a gate and its outer gates. A gate has a list of wakers, and so does
+/// each of its outer gates. The future has one entry in each list.
 #[derive(Debug, Default)]
 pub(crate) struct GateKeys {
     own: WatchKey,

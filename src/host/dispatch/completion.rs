@@ -1,4 +1,4 @@
-//! The right to answer one yield exactly once.
+//! Defines completions. A completion is a one-shot handle: it answers one yield, at most once.
 //!
 //! An answer consumes the completion. If a completion is dropped without an answer, its yield fails with
 //! [`Failure::Abandoned`].
@@ -34,7 +34,7 @@ use crate::process::yields::{Answerer, Sent};
 /// Reason in [`Failure::Panicked`] if the text of the panic is unknown.
 const SOME_PANIC: Reason = Reason::new("a handler panicked");
 
-/// A completion that a handler dropped during the call of this handler. The thread stores the completion until the
+/// A completion that a handler dropped while the handler was running. The thread stores the completion until the
 /// handler has returned or panicked.
 enum Kept {
     UntypedCompletion(UntypedCompletion),
@@ -43,7 +43,7 @@ enum Kept {
 }
 
 impl Kept {
-    /// Returns whether this is the completion of the yield `own`, without layers.
+    /// Returns true if this is a completion of the yield `own` and has no layers.
     fn answers(&self, own: YieldId) -> bool {
         matches!(self, Self::UntypedCompletion(untyped) if untyped.identity() == own)
     }
@@ -80,7 +80,7 @@ impl UntypedCompletion {
         }
     }
 
-    /// Takes from `self` the right to send the answer. A later drop of `self` has no effect.
+    /// Moves the process and the tag out of `self` into a new value. A later drop of `self` has no effect.
     pub(crate) fn take(&mut self) -> Self {
         Self(self.0.take())
     }
@@ -125,15 +125,15 @@ impl UntypedCompletion {
         (to.identity(), tag.number)
     }
 
-    /// Releases the right to answer a call whose caller no longer waits. Counts a late reply.
+    /// Gives up the completion of a call whose caller no longer waits. Counts a late reply.
     pub(crate) fn late(self) {
         if let Some((to, _)) = self.release() {
             to.head().count(Counter::LateReplies);
         }
     }
 
-    /// Releases the right to answer, but does not answer the yield. The yield stays in flight, and other code may
-    /// answer the yield by its tag.
+    /// Gives up this completion without an answer. The yield stays in flight, and other code may answer the yield by
+    /// its tag.
     pub(super) fn release(mut self) -> Option<(Ref<dyn AnyControl>, Tag)> {
         self.0.take()
     }
@@ -166,7 +166,7 @@ impl Drop for UntypedCompletion {
     }
 }
 
-/// Takes the completions that a handler has dropped during the call of this handler. The caller must send an answer
+/// Takes the completions that a handler has dropped while the handler was running. The caller must send an answer
 /// through each of these completions.
 #[cold]
 fn take_kept(current: &Current, outer: OuterCall) -> Vec<Kept> {
@@ -174,7 +174,7 @@ fn take_kept(current: &Current, outer: OuterCall) -> Vec<Kept> {
     current.handler.take_since(outer).into_iter().map(typed).collect()
 }
 
-/// Fails the yields of completions that a handler dropped during the unwinding.
+/// Fails the yields of the stored completions in `kept`.
 #[cold]
 fn fail<T>(kept: Vec<Kept>, result: &Result<T, Reason>) {
     let failure = match result {
@@ -202,8 +202,8 @@ pub(crate) fn guarded<T>(handle: impl FnOnce() -> T) -> Result<T, Reason> {
     Current::with(|current| guarded_on(current, handle))
 }
 
-/// Does the same as [`guarded`]. `current` is the state of this thread. The attribute is `inline(always)` for the
-/// reason that `Dispatcher::dispatch_inline` states.
+/// Does the same as [`guarded`]. `current` is the state of this thread. The documentation of
+/// `Dispatcher::dispatch_inline` explains why the attribute is `inline(always)`.
 #[inline(always)]
 pub(super) fn guarded_on<T>(current: &Current, handle: impl FnOnce() -> T) -> Result<T, Reason> {
     let outer = current.handler.begin();
@@ -214,8 +214,8 @@ pub(super) fn guarded_on<T>(current: &Current, handle: impl FnOnce() -> T) -> Re
     result
 }
 
-/// Fails each command whose completion was stored during a call. If the call did not panic, the completion that belongs
-/// to an outer call remains stored: see [`ReturnRoute::keeping`].
+/// Fails each command whose completion was stored during a call. There is one exception: if the call did not panic, a
+/// completion that an outer call of [`ReturnRoute::keeping`] must return remains stored.
 #[cold]
 fn fail_kept<T>(current: &Current, outer: OuterCall, result: &Result<T, Reason>) {
     let (own, unwinds) = (current.handler.own(), result.is_err() || thread::panicking());
@@ -225,7 +225,8 @@ fn fail_kept<T>(current: &Current, outer: OuterCall, result: &Result<T, Reason>)
     fail(failed, result);
 }
 
-/// Process and tag of a yield. A task that computes the answer to the yield holds this value instead of the completion.
+/// Process and tag of a yield. While a task computes the answer to the yield, the task holds this value instead of the
+/// completion.
 #[derive(Debug)]
 pub(crate) struct ReturnRoute {
     to: Ref<dyn AnyControl>,
@@ -267,7 +268,7 @@ impl ReturnRoute {
     }
 }
 
-/// The right to answer one yield, from any thread, at any time.
+/// A one-shot handle that answers one yield, from any thread, at any time.
 ///
 /// If a completion is dropped without an answer, the yield fails with [`Failure::Abandoned`]. If the process has exited
 /// or has cancelled the yield, the answer is discarded and counted. An answer never reaches another process.
@@ -290,8 +291,8 @@ pub(super) trait Layer<T>: Send + Sync {
     /// handler is known.
     fn later(self: Box<Self>, untyped: UntypedCompletion) -> Box<dyn FnOnce(Failure)>;
 
-    /// Returns the gate of the handler that waits for this answer, if a handler waits for this answer. The answer is
-    /// wanted only if this gate is open and the yield is not cancelled.
+    /// If a handler waits for this answer, returns the gate of this handler. The answer is wanted only if this gate is
+    /// open and the yield is not cancelled.
     fn gate(&self) -> Option<&Arc<dyn Gate>>;
 }
 
@@ -367,9 +368,9 @@ impl<T: Send + 'static> Completion<T> {
     /// closure also receives this completion, and decides which answer the process receives. Layers use this method.
     ///
     /// `then` runs on the thread that answers the new completion. If the new completion is dropped without an answer,
-    /// `then` receives [`Failure::Abandoned`]. If the handler that holds the new completion panics, `then` receives
+    /// `then` receives [`Failure::Abandoned`]. If a handler panics while it holds the new completion, `then` receives
     /// [`Failure::Panicked`]. If `then` panics while it holds its completion, the yield fails with
-    /// [`Failure::Panicked`], and the panic does not unwind the code that answers.
+    /// [`Failure::Panicked`]. The panic does not unwind the code that answers the new completion.
     pub fn intercept(mut self, then: impl FnOnce(Result<T, Failure>, Completion<T>) + Send + 'static) -> Completion<T> {
         let layer = Intercept { then: Mutex::new(then), before: self.layer.take() };
         Completion { untyped: self.untyped.take(), layer: Some(Box::new(layer)), marker: PhantomData }
@@ -392,7 +393,7 @@ impl<T: Send + 'static> Completion<T> {
 
     /// Converts the completion into the pid of its process and the tag of its yield. The yield stays in flight until
     /// [`Host::complete_yield`] answers it, the process cancels it, or the process exits. After this call, the yield
-    /// has no completion. Therefore no drop of a completion can make the yield fail.
+    /// has no completion. Therefore the yield cannot fail because a completion is dropped.
     pub fn into_tag(mut self) -> (Pid, Tag) {
         let parts = (self.pid(), self.tag());
         if let Some(untyped) = self.untyped.take() {
@@ -423,7 +424,7 @@ impl<T: Send + 'static> Completion<T> {
         self.untyped().send(item, cx.waker())
     }
 
-    /// Returns the process and the tag of this yield. The returned value does not contain the right to answer.
+    /// Returns the process and the tag of this yield. The returned value cannot answer the yield.
     pub(crate) fn return_route(&self) -> ReturnRoute {
         let (to, tag) = self.untyped().parts();
         ReturnRoute { to: to.clone(), tag }
@@ -449,8 +450,8 @@ impl<T> Drop for Completion<T> {
     fn drop(&mut self) {
         let (Some(layer), Some(untyped)) = (self.layer.take(), self.untyped.take()) else { return };
         // The layer receives the failure, and decides which answer its own caller receives. During the unwinding of a
-        // handler, the text of the panic is not known yet. Therefore this code stores the failure until the caller of
-        // the handler knows the text.
+        // handler, the text of the panic is not known yet. Therefore this code stores the function `fail`. The caller
+        // of the handler calls `fail` when the text is known.
         if !thread::panicking() {
             return drop(catch(|| layer.answer(Err(Failure::Abandoned), untyped)));
         }

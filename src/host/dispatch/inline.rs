@@ -1,4 +1,4 @@
-//! The right to answer an inline command. Within the turn that yielded the command, the answer is stored in the
+//! The handles that answer an inline command. Within the turn that yielded the command, the answer is stored in the
 //! thread's storage for an inline command. After this turn, a handler answers the command through a [`Completion`],
 //! like any other command.
 
@@ -20,8 +20,9 @@ use crate::process::state::current::Current;
 use crate::process::state::inline_command::Number;
 use crate::process::yields::AnswerTarget;
 
-/// The right to answer an inline command inside the turn of its process. The handler of the command receives this
-/// value, and must call `answer` or `into_future_answer`. If the handler drops this value, the command gets no answer.
+/// One-shot handle that answers an inline command inside the turn of its process. The handler of the command receives
+/// this value, and must call `answer` or `into_future_answer`. If the handler drops this value, the command gets no
+/// answer.
 pub(crate) struct InlineCall<'a, C: Command> {
     number: Number,
     process: &'a dyn Fn() -> Ref<dyn AnyControl>,
@@ -46,7 +47,7 @@ impl<'a, C: Command> InlineCall<'a, C> {
         Current::with(|current| current.inline.answer(self.number, answer.map(Payload::new)));
     }
 
-    /// Converts this right into a [`FutureAnswer`]. A handler with a future needs this conversion, because its future
+    /// Converts this handle into a [`FutureAnswer`]. A handler with a future needs this conversion, because its future
     /// may still be pending after the first poll.
     #[inline]
     pub(crate) fn into_future_answer(self) -> FutureAnswer<C> {
@@ -55,7 +56,7 @@ impl<'a, C: Command> InlineCall<'a, C> {
 }
 
 /// Moves an inline command to the table of yields. The handler of the command has already taken the command. Returns
-/// the right to answer the command. Returns `None` if the command was cancelled before this call. The caller must be
+/// the completion of the command. Returns `None` if the command was cancelled before this call. The caller must be
 /// inside the turn of `process`.
 #[inline]
 pub(crate) fn defer<C: Command>(number: Number, process: Ref<dyn AnyControl>) -> Option<Completion<C::Reply>> {
@@ -70,7 +71,7 @@ fn inline_line() -> Line {
     Current::with(|current| current.inline.line())
 }
 
-/// The way in which the future of a handler answers: in the current turn, or later through a completion.
+/// How the future of a handler answers a command: in the current turn, or later through a completion.
 pub(crate) enum FutureAnswer<C: Command> {
     Now(Number, ProcessRef),
     Later(Completion<C::Reply>),

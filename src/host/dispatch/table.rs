@@ -96,8 +96,9 @@ impl<E: ?Sized> fmt::Debug for Dispatcher<E> {
     }
 }
 
-/// Drops each handler separately, and catches the panic of each drop. Without this implementation, the panics of two
-/// handlers would abort the program, because the second panic would interrupt the unwinding of the first panic.
+/// Drops each handler separately, and catches the panic of each drop. Without this implementation, the program would
+/// abort if the drops of two handlers panicked, because the second panic would occur during the unwinding of the first
+/// panic.
 impl<E: ?Sized> Drop for Dispatcher<E> {
     fn drop(&mut self) {
         self.typed.drain(..).for_each(|handler| drop(drop_caught(handler)));
@@ -149,22 +150,22 @@ impl<E: ?Sized> Dispatcher<E> {
         self.typed.get(place as usize).map(|handler| &**handler)
     }
 
-    /// Returns the name of the command type of the handler with this index.
+    /// Returns the name of the command type that the handler at index `place` handles.
     pub(crate) fn command_name(&self, place: u32) -> &'static str {
         self.at(place).map_or("", AnyHandler::command_name)
     }
 
-    /// Returns the type name of the handler of the command type with this name. If the command type has only a stream
-    /// handler, returns the type name of the stream handler. The table is searched from its beginning, so only
-    /// inspections call this function.
+    /// Finds the handler of a command type, and returns the type name of this handler. `command` is the name of the
+    /// command type. If the command type has only a stream handler, the function returns the type name of the stream
+    /// handler. The function searches the table from its beginning, so only inspections call it.
     pub(crate) fn handler_of(&self, command: &str) -> Option<&'static str> {
         let names = || self.typed.iter().map(|handler| (handler.command_name(), handler.handler_name()));
         let plain = names().find(|(name, _)| *name == command);
         plain.or_else(|| names().find(|(name, _)| streamed(name) == Some(command))).map(|(_, handler)| handler)
     }
 
-    /// Returns the keys of all handlers: the types in the order of their registration, and then the names in
-    /// alphabetical order.
+    /// Returns the keys of all handlers: first the types in the order of their registration, then the names, then the
+    /// stream names. The names and the stream names are in alphabetical order.
     #[cfg(feature = "console")]
     pub(crate) fn handler_keys(&self) -> impl Iterator<Item = HandlerKey<'_>> {
         let types = self.typed.iter().map(|handler| HandlerKey::Type(handler.command_name()));

@@ -1,4 +1,4 @@
-//! Test that counts the clock readings of the steps while an inspection runs.
+//! This test counts the clock readings of the steps while an inspection runs.
 
 #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
 mod tests {
@@ -14,7 +14,7 @@ mod tests {
 
     /// Number of rounds of the script.
     const ROUNDS: usize = 300;
-    /// In one of this number of rounds, the script waits until a complete inspection has begun and ended.
+    /// Once in every `WAIT_EVERY` rounds, the script waits until a complete inspection has begun and ended.
     const WAIT_EVERY: usize = 10;
 
     struct Double(u64);
@@ -37,7 +37,7 @@ mod tests {
         }
     }
 
-    /// Inspects the runtime once, with all kinds of inspection that return at once.
+    /// Inspects the runtime once, with each kind of inspection that returns immediately.
     fn inspect(host: &Host) {
         for column in [ProcessColumn::MailboxLen, ProcessColumn::WaitingSince, ProcessColumn::Steps] {
             for row in host.processes(&ProcessQuery::new().descending(column)) {
@@ -58,7 +58,8 @@ mod tests {
         }
     }
 
-    /// Returns in a turn that is not measured. All readings of an earlier measured turn have then been counted.
+    /// Returns when the present turn is not a measured turn. All readings of an earlier measured turn have then been
+    /// counted.
     async fn leave_measured_turn(ctx: &Context<u64>) {
         ctx.yield_now().await;
         while is_sampled_turn() {
@@ -66,9 +67,9 @@ mod tests {
         }
     }
 
-    /// One process performs the script on the only worker, which never parks meanwhile. Returns the number of clock
-    /// readings of this worker, and the metrics of the script. In some rounds, the script waits until `inspections`
-    /// changes.
+    /// One process performs the script on the only worker. The worker never parks during the script. Returns the number
+    /// of clock readings of this worker, and the metrics of the script. In some rounds, the script waits until
+    /// `inspections` changes.
     async fn script(
         ctx: Context<u64>,
         to: Address<Request>,
@@ -128,8 +129,9 @@ mod tests {
         })
     }
 
-    /// 9.2c: each clock reading of a step begins or ends a measured duration. This also holds while another thread
-    /// inspects the runtime, and the number of readings is the same. So no step reads the clock for the inspection.
+    /// 9.2c: each clock reading of a step begins or ends a measured duration. This is also true while another thread
+    /// inspects the runtime, and the number of readings does not change. Therefore no step reads the clock for the
+    /// inspection.
     #[test]
     fn no_step_reads_the_clock_for_an_inspection() {
         let mut first = None;

@@ -11,8 +11,8 @@ impl Host {
     /// processes of all hosts of the runtime.
     ///
     /// An exit is abnormal if it is not [`Exit::Normal`]: a panic, an error, a failed initialization, a kill, a
-    /// cancellation, or an exit that a link has propagated. An exit by a cancellation or a kill during a shutdown of
-    /// the runtime is not recorded, because such exits would displace all earlier records. A refused spawn is not
+    /// cancellation, or an exit that a link has propagated. During a shutdown of the runtime, exits by a cancellation
+    /// or a kill are not recorded, because such exits would displace all earlier records. A refused spawn is not
     /// recorded either. By default, the runtime keeps the last 64 records: see
     /// [`Builder::exit_history`](crate::Builder::exit_history). A [`Simulation`](crate::Simulation) also keeps 64
     /// records.

@@ -32,9 +32,9 @@ impl Host {
     /// includes the processes of all hosts of the runtime.
     ///
     /// The runtime finds deadlocks, blocked workers, a busy blocking pool, commands without an answer, and full,
-    /// growing or long mailboxes. The runtime also finds suspended processes, processes that ignore the cancellation of
-    /// a shutdown, processes that nothing can wake, and a runtime or a [`LocalSet`](crate::LocalSet) without a thread.
-    /// The documentation of each [finding](crate::observe::Finding) defines its condition.
+    /// growing or long mailboxes. The runtime also finds suspended processes, processes that ignore their cancellation
+    /// during a shutdown, processes that nothing can wake, and a runtime or a [`LocalSet`](crate::LocalSet) without a
+    /// thread. The documentation of each [finding](crate::observe::Finding) defines its condition.
     ///
     /// The call can be made on any thread, even in a step, and even while all workers are blocked. The call never stops
     /// a worker, and runs no user code. The runtime reads the processes one after the other while they run. The finding
@@ -100,15 +100,15 @@ impl Host {
         [polls, spawned, exited, messages, completions]
     }
 
-    /// Returns the number of commands without an answer for each command type, as in [`explain`](Self::explain). The
+    /// For each command type, returns the number of commands without an answer, as in [`explain`](Self::explain). The
     /// counts include the commands of all hosts of the runtime, and the built-in commands.
     #[cfg(feature = "console")]
     pub(crate) fn outstanding_commands(&self) -> CommandCounts {
         self.read_processes(&Joins::new(), &SocketWaiters::default(), None).commands
     }
 
-    /// Reads the figures of all processes. The caller has already read `joins` and `waiters`. The caller also passes
-    /// the figures of the mailboxes that the last explanation has read.
+    /// Reads the figures of all processes. The caller has already read `joins` and `waiters`. `last` is the mailbox
+    /// reading of the previous explanation, if there is one.
     fn read_processes(&self, joins: &Joins, waiters: &SocketWaiters, last: Option<Arc<MailboxReading>>) -> Reading {
         let table = &self.shared().pid_table;
         // The clock reading also advances the recent time. Therefore `now` comes before `recent`.
@@ -116,8 +116,7 @@ impl Host {
         let mut reading = Reading::new(MailboxReading::begin(now, recent), last);
         table.visit(|control| reading.add(control, joins, waiters));
         for (pid, rest) in std::mem::take(&mut reading.long_tables) {
-            // If the process has exited in the meantime, no process waits for the answers to the other commands of
-            // this process.
+            // If the process has exited in the meantime, no process waits for the answers to its other commands.
             let _ = self.count_yields(pid, rest, &mut reading.commands);
         }
         reading
@@ -129,7 +128,7 @@ impl Host {
         let now = self.now();
         let commands = commands.into_iter().filter(|(command, _)| !is_builtin(command));
         let finding = |(command, mut outstanding): (&'static str, Outstanding)| {
-            // The answer to a stream command ends the stream. A stream without an answer may transfer items.
+            // The answer to a stream command ends the stream. A stream that has no answer yet may still transfer items.
             outstanding.count -= outstanding.streams;
             outstanding.oldest_measured_stream = None;
             if outstanding.count == 0 {
@@ -170,12 +169,12 @@ impl Host {
     /// After the call, the caller checks that the progress has not changed.
     ///
     /// The order of the readings matters. A timer is an example of a source of wake-ups. Usually, a source makes a
-    /// process ready before the source counts as gone. If a source counts as gone before it has made the process ready,
-    /// the thread of the source is not parked until the process is ready. Therefore, if all sources are gone, each
-    /// process that a source has made ready is in a queue, or a thread has taken this process. A worker may take a task
-    /// after the first reading of the worker's state, and before the reading of the queues. In this case, there are two
-    /// possibilities: the second reading of the state finds that the worker is not parked, or the worker has already
-    /// counted the poll of the task.
+    /// process ready before the source counts as gone. Some sources count as gone before they have made the process
+    /// ready. In this case, the thread of the source does not park before the process is ready. Therefore, if all
+    /// sources are gone, a process that became ready is in a queue, or a thread has taken it from the queue. A worker
+    /// may take a task after the first reading of the worker's state, and before the reading of the queues. In this
+    /// case, there are two possibilities: the second reading of the state finds that the worker is not parked, or the
+    /// worker has already counted the poll of the task.
     ///
     /// The queue of a [`LocalSet`](crate::LocalSet) is not a queue of the scheduler. A timer may make a local process
     /// ready after the caller has read this process. Therefore the last reading is the run state of each process. If
@@ -203,8 +202,8 @@ impl Host {
         is_idle && workers.iter().all(is_parked) && self.are_all_inactive()
     }
 
-    /// Returns whether all processes wait, and no thread has woken any of these processes. Processes in the state
-    /// `Complete` are ignored.
+    /// Returns true if all processes wait and none of them has been woken. Processes in the state `Complete` are
+    /// ignored.
     fn are_all_inactive(&self) -> bool {
         let mut are_inactive = true;
         self.shared().pid_table.visit(|control| {
@@ -298,7 +297,7 @@ struct Reading {
     /// Processes whose tables of commands are too long for one lock operation, and the keys at which the next pieces
     /// begin.
     long_tables: Vec<(Pid, CountedTable)>,
-    /// Number of cancelled processes that wait, and the pids of the first [`LISTED`] such processes.
+    /// Number of waiting processes that are cancelled, and the pids of the first [`LISTED`] of them.
     cancelled: (usize, Vec<Pid>),
     /// The first processes that wait.
     waiting: Vec<Pid>,
@@ -317,8 +316,8 @@ struct Mailboxes {
     last: Option<Arc<MailboxReading>>,
 }
 
-/// Reads a long mailbox. The numbers of steps before and after the reading of the figures show whether a step ran
-/// meanwhile.
+/// Reads a long mailbox. The function compares the number of steps before and after it reads the figures. If the
+/// numbers differ, a step ran in the meantime.
 fn read_long(control: &Ref<dyn AnyControl>) -> Option<LongMailbox> {
     let steps = || control.head().is_inactive().then(|| control.steps());
     let before = steps();
@@ -326,7 +325,7 @@ fn read_long(control: &Ref<dyn AnyControl>) -> Option<LongMailbox> {
     LongMailbox::new(&figures, steps().filter(|steps| before == Some(*steps)))
 }
 
-/// Condition of a mailbox that is a finding.
+/// Condition of a mailbox that the explanation reports as a finding.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Condition {
     Full,
@@ -377,8 +376,9 @@ impl Reading {
         }
     }
 
-    /// Returns whether at least one process exists, all processes wait, and each command has an answer. A call that a
-    /// hand-written process makes does not count as a command here, because another process must answer this call.
+    /// Returns true if all of these conditions hold: at least one process exists, all processes wait, and each command
+    /// has an answer. Here, a call of a hand-written process does not count as a command, because another process must
+    /// answer the call.
     fn all_wait(&self) -> bool {
         let Activity { processes, waiting, .. } = self.activity;
         processes != 0 && processes == waiting && self.commands.keys().all(|command| is_builtin(command))

@@ -4,9 +4,10 @@
 //!
 //! A process may take the oldest message out between the two readings, and the mailbox may then become longer than
 //! before. Such a mailbox does not count as growing. A selective receive may take a newer message, and urgent messages
-//! are taken from another queue. Both leave the oldest message in the queue, so the mailbox can still count as growing.
-//! A mailbox does not count its receives, because the count would make each receive more expensive. Instead, the
-//! comparison uses the time since which the mailbox has not been empty: see [`LongMailbox::is_unread_since`].
+//! are taken from another queue. In both cases, the oldest message stays in the queue, so the mailbox can still count
+//! as growing. A mailbox does not count its receives, because the count would make each receive more expensive.
+//! Instead, the comparison uses the time `unread_since` of the mailbox: see [`LongMailbox::is_unread_since`]. Since
+//! this time, the mailbox has not been empty.
 
 use std::collections::BTreeMap;
 
@@ -52,29 +53,29 @@ pub(super) struct LongMailbox {
     pub(super) len: usize,
     /// The time [`MailboxFigures::unread_since`] in ns.
     unread_since: u64,
-    /// Number of steps that the process had ended during the whole reading. `None` if code that can take a message out
-    /// may have run during the reading: a step of the process, or a receiver outside the steps of the process.
+    /// Number of steps that the process had completed at the time of the reading. `None` if code that can take out a
+    /// message may have run during the reading. This code is a step of the process, or a receiver outside its steps.
     steps_at_rest: Option<u64>,
 }
 
 impl LongMailbox {
     /// Creates the reading of a mailbox with these figures. `steps_at_rest` is the number of steps of the process, if
-    /// no step ran while the figures were read. Returns `None` if the mailbox is not long, or if the mailbox does not
-    /// know since when it has not been empty.
+    /// no step ran while the figures were read. Returns `None` if the mailbox is not long, or if its time
+    /// `unread_since` is not known.
     pub(super) fn new(figures: &MailboxFigures, steps_at_rest: Option<u64>) -> Option<Self> {
         let unread_since = figures.unread_since.filter(|_| figures.messages >= LONG_MAILBOX)?;
         let steps_at_rest = steps_at_rest.filter(|_| !figures.is_read_elsewhere);
         Some(Self { len: figures.messages, unread_since, steps_at_rest })
     }
 
-    /// Returns whether the process has certainly not taken the oldest message out of its mailbox since the reading
-    /// `former` of this mailbox. The reading `former` began at the recent time `recent`.
+    /// Returns true only if it is certain that the process has not taken out the oldest message since the reading
+    /// `former` of its mailbox. The reading `former` began at the recent time `recent`.
     ///
-    /// A process that takes the oldest message out resets the time `unread_since`. The next message to arrive sets this
-    /// time again, to the recent time, which never decreases. Suppose that the former reading found a time before
-    /// `recent`. If the times of both readings are equal, the process has not reset the time in between. Suppose now
-    /// that the time of the former reading was not before `recent`. A message that arrives later may set the same time
-    /// again, so equal times prove nothing. In this case, the process must not have run at all.
+    /// When a process takes out the oldest message, it resets the time `unread_since`. The next message that arrives
+    /// sets this time to the recent time. The recent time never decreases. Suppose that the former reading found a time
+    /// before `recent`. If the times of both readings are equal, the process has not reset the time in between. Suppose
+    /// now that the time of the former reading was not before `recent`. A message that arrives later may set the same
+    /// time again, so equal times prove nothing. In this case, the process must not have run at all.
     fn is_unread_since(&self, former: &Self, recent: Instant) -> bool {
         let has_not_run = self.steps_at_rest.is_some() && self.steps_at_rest == former.steps_at_rest;
         self.unread_since == former.unread_since && (former.unread_since < recent.ns() || has_not_run)
@@ -94,14 +95,14 @@ impl MailboxReading {
         }
     }
 
-    /// Returns the number of messages by which the mailbox of this process has grown between an earlier reading and
-    /// this reading: see [`growth`](Self::growth).
+    /// Returns the increase in the length of this process's mailbox between an earlier reading and this reading: see
+    /// [`growth`](Self::growth).
     pub(super) fn growth_since(&self, earlier: &Self, pid: Pid) -> Option<usize> {
         earlier.growth(pid, self.mailboxes.get(&pid)?)
     }
 
-    /// Returns the number of messages by which the mailbox of this process has grown since this reading. Returns `None`
-    /// if the mailbox was not long, has not grown, or may have been read since this reading.
+    /// Returns the increase in the length of this process's mailbox since this reading. Returns `None` if the mailbox
+    /// was not long, has not grown, or may have been read since this reading.
     pub(super) fn growth(&self, pid: Pid, now: &LongMailbox) -> Option<usize> {
         let former = self.mailboxes.get(&pid)?;
         let grown_by = now.len.checked_sub(former.len).filter(|more| *more != 0)?;

@@ -1,6 +1,6 @@
 //! Reads the joins of the processes. A join means that a process awaits the join handle of another process. A join is
-//! recorded in the process whose exit is awaited: see [`Joiner`](crate::process::state::Joiner). Therefore only a visit
-//! of all processes finds the joins of one process.
+//! recorded in the process that must exit: see [`Joiner`](crate::process::state::Joiner). Therefore the code must visit
+//! all processes to find the joins of one process.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(super) struct Join {
     pub(super) target: Pid,
 }
 
-/// Maps the pid of each process that awaits join handles to the joins of this process.
+/// The joins, grouped by the pid of the process that awaits the join handles.
 pub(super) type Joins = BTreeMap<Pid, Vec<Join>>;
 
 /// Adds a join to `joins` if a process awaits the join handle of the process that `listed` describes.
@@ -37,7 +37,7 @@ impl Host {
         self.by_joiner(joins)
     }
 
-    /// Groups joins by the processes that await the join handles.
+    /// Groups the joins by the process that awaits the join handle.
     pub(super) fn by_joiner(&self, joins: Vec<Join>) -> Joins {
         let mut grouped = Joins::new();
         for join in joins {

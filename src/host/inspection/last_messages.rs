@@ -1,5 +1,6 @@
-//! Records the last messages of each process, if the runtime was built with this option. A process whose messages are
-//! recorded has the flag `OBSERVED`, so all calls of these functions are on paths that a trace also uses.
+//! Records the last messages of each process, if the runtime was built with this option. If the runtime records the
+//! messages of a process, the process has the flag `OBSERVED`. Therefore these functions are called only on code paths
+//! that a trace also uses.
 //!
 //! The caller may hold the lock of the mailbox, or of the table of commands. A thread that holds the lock of a log
 //! takes no other lock. Therefore no deadlock is possible.
@@ -19,11 +20,11 @@ impl Host {
         self.shared().last_messages.load(Ordering::Relaxed) != 0
     }
 
-    /// Records that the mailbox of an observed process has accepted a message: in the log of the process, and in the
-    /// traces. `by_sender` is true if this thread runs the sender.
+    /// Records that the mailbox of an observed process has accepted a message. The record goes to the log of the
+    /// process and to the traces. `by_sender` is true if this thread runs the sender.
     #[cold]
     pub(in crate::host) fn observe_send(&self, head: &Head, type_name: &'static str, by_sender: bool) {
-        // Both calls are tail calls. Therefore a message in a trace pushes no registers to the stack.
+        // Both calls are tail calls. Therefore this function pushes no registers to the stack when it traces a message.
         if self.logs_messages() { self.log_and_trace_send(head, type_name, by_sender) } else { self.trace_send(head) }
     }
 
@@ -33,7 +34,8 @@ impl Host {
         self.trace_send(head);
     }
 
-    /// Records the answer to a command of an observed process: in the log of the process, and in the traces.
+    /// Records the answer to a command of an observed process. The record goes to the log of the process and to the
+    /// traces.
     #[cold]
     pub(in crate::host) fn observe_answer(&self, head: &Head, tag: Tag, command: &dyn Fn() -> &'static str) {
         if self.logs_messages() {

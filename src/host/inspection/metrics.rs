@@ -33,8 +33,8 @@ impl Host {
         self.now().ns().max(1)
     }
 
-    /// Decides whether to measure the time that a message stays in its mailbox. Returns a timer if the time is
-    /// measured. The caller has found that [`skips_message`](crate::observe::skips_message) returns false.
+    /// Decides whether to measure the time that a message stays in its mailbox. Returns a timer if the decision is yes.
+    /// The caller has found that [`skips_message`](crate::observe::skips_message) returns false.
     #[cold]
     pub(crate) fn message_timer(&self) -> Option<MessageTimer> {
         let shared = self.shared();
@@ -47,8 +47,8 @@ impl Host {
         if !shared.metrics.measures_message() {
             return None;
         }
-        // The timer may be dropped under the lock of the mailbox. This drop is never the drop of the last reference to
-        // the host, because the control block of the mailbox also holds a reference.
+        // The timer may be dropped under the lock of the mailbox. This drop never releases the last reference to the
+        // host, because the control block of the mailbox also holds a reference.
         let (since, host) = (self.sampling_now(), self.clone());
         Some(MessageTimer::new(move || {
             host.shared().metrics.sample(Sampled::MailboxTime, host.now().ns().saturating_sub(since));

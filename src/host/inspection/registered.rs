@@ -4,9 +4,10 @@ use crate::host::Host;
 use crate::observe::{GroupInfo, Listing, NameInfo};
 
 impl Host {
-    /// Returns a row about each name of this host that begins with `prefix`, in alphabetical order, but at most
-    /// `limit` rows. The result also contains the number of all names of this host that begin with `prefix`. With an
-    /// empty prefix, the call selects all names. The names of the other hosts of the runtime are not included.
+    /// Lists the names of this host that begin with `prefix`, in alphabetical order. The result contains one row for
+    /// each name, but at most `limit` rows. The result also contains the number of all names of this host that begin
+    /// with `prefix`. With an empty prefix, the call selects all names. The names of the other hosts of the runtime are
+    /// not included.
     ///
     /// Any thread can make this call, even during a step. The call never stops a worker. Names may be registered and
     /// released during the call. A name that exists during the whole call is read exactly once.
@@ -35,10 +36,10 @@ impl Host {
         })
     }
 
-    /// Returns a row about each group of this host whose name begins with `prefix`, in alphabetical order, but at
-    /// most `limit` rows. A row contains the number of members and the first members. The result also contains the
-    /// number of all groups of this host whose names begin with `prefix`. The duration, the locks and the memory are
-    /// the same as for [`names`](Self::names).
+    /// Lists the groups of this host whose names begin with `prefix`, in alphabetical order. The result contains one
+    /// row for each group, but at most `limit` rows. A row contains the number of members and the first members. The
+    /// result also contains the number of all groups of this host whose names begin with `prefix`. The duration, the
+    /// locks and the memory are the same as for [`names`](Self::names).
     ///
     /// ```
     /// # use procession::{Context, Group, Runtime};

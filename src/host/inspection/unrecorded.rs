@@ -1,6 +1,6 @@
 //! Reads the sleeps and the socket operations of processes. Such a wait is recorded only in its timer or in its socket,
-//! which contains the waker of the process. Therefore only a visit of all timers and all sockets finds the waits of one
-//! process. In return, these waits need no record in the process.
+//! which contains the waker of the process. Therefore the code must visit all timers and all sockets to find the waits
+//! of one process. In return, these waits need no record in the process.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -74,8 +74,8 @@ impl Host {
     }
 
     /// Reads the sleeps and the socket operations of these processes. The lists contain only timers and sockets that
-    /// wake the tasks of the processes directly. A sleep or a socket operation inside a combinator with its own waker,
-    /// for example `FuturesUnordered`, is missing.
+    /// wake the tasks of the processes directly. The lists do not contain a sleep or a socket operation inside a
+    /// combinator with its own waker, for example `FuturesUnordered`.
     ///
     /// A timer and a socket contain the address of a process's task, and not the pid. The caller knew the pid before
     /// this call. If the caller finds the process after this call, the process was alive during the whole call.

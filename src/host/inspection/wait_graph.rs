@@ -18,10 +18,10 @@ use crate::platform::sync::Arc;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// Maximum number of times that the code checks whether no exit is in progress.
+/// Maximum number of attempts to find a moment at which no exit is in progress.
 const ATTEMPTS: u32 = 1_000;
 
-/// Maps each process that has a blocked step to its innermost blocked step.
+/// The innermost blocked step of each process that has a blocked step, by pid.
 type Steps = BTreeMap<Pid, Arc<BlockedStep>>;
 
 impl Host {
@@ -42,12 +42,12 @@ impl Host {
     ///   or a process whose call or send has a [time limit](crate::future::Call::timeout). The waits of such processes
     ///   can end without an action of another process.
     /// - A [suspended](Self::suspend) process. Some waits of a suspended process may have ended.
-    /// - A process that has given its [`Mailbox`](crate::Mailbox) to another process or to a thread, if this new
-    ///   owner has polled the last receive operation. The new owner may make room in the mailbox and answer calls.
+    /// - A process that has given its [`Mailbox`](crate::Mailbox) to another process or to a thread, if this new owner
+    ///   has polled the most recent receive operation. The new owner may make room in the mailbox and answer calls.
     ///
     /// A supervisor in its shutdown stops its children one after the other, and waits for the exit of each cancelled
-    /// child, even while it answers requests. Therefore the supervisor is deadlocked if a child that it has cancelled
-    /// is deadlocked, for example because the child waits for the exit of the supervisor.
+    /// child, even while it answers requests. Therefore the supervisor is deadlocked if one of its cancelled children
+    /// is deadlocked. For example, this child waits for the exit of the supervisor.
     ///
     /// A second reading confirms each deadlock. If the waits of a process have changed between the two readings, the
     /// process is not reported. Therefore all edges of a reported cycle existed at the same time.
@@ -56,10 +56,10 @@ impl Host {
     ///
     /// - In one `select`, a process may wait for a call and for an event that the runtime does not know. Such an event
     ///   is a message in a mailbox of [`Host::mailbox`](crate::Host::mailbox), or the end of one of these futures: a
-    ///   future of another crate, of a [`Host::sleep`](crate::Host::sleep), of a socket operation, of
-    ///   [`CancelToken::cancelled`](crate::CancelToken::cancelled) or of [`Reply::closed`](crate::Reply::closed). The
-    ///   graph then contains only the call. Therefore the graph can report a deadlock that does not exist: the wait
-    ///   ends when the unknown event occurs.
+    ///   [`Host::sleep`](crate::Host::sleep), a socket operation,
+    ///   [`CancelToken::cancelled`](crate::CancelToken::cancelled), [`Reply::closed`](crate::Reply::closed), or a
+    ///   future of another crate. The graph then contains only the call. Therefore the graph can report a deadlock that
+    ///   does not exist: the wait ends when the unknown event occurs.
     /// - If a pending future of [`receive`](crate::Mailbox::receive) is dropped, for example by a `select`, the process
     ///   still counts as a process that waits for a message. The graph then misses a deadlock of the process.
     /// - A hand-written future may create a new future of [`event`](crate::Mailbox::event) or
@@ -75,28 +75,29 @@ impl Host {
     ///   process polls the handle. During this time, the process may wait for an event that the runtime does not know.
     /// - The receiver of a request may pass the [`Reply`](crate::Reply) to another process. The graph has an edge to
     ///   the other process only if the receiver uses [`Reply::forward`](crate::Reply::forward). If the receiver moves
-    ///   the `Reply` in a plain message, the graph still has an edge to the receiver of the request. The graph also
-    ///   has an edge to the receiver of the request if the receiver moves the `Reply` to a thread, to a closure of
+    ///   the `Reply` in a plain message, the graph still has an edge to the receiver of the request. This edge also
+    ///   remains if the receiver moves the `Reply` to a thread, to a closure of
     ///   [`spawn_blocking`](Self::spawn_blocking) or to a command handler. The graph can then report a deadlock that
     ///   ends when the holder of the `Reply` answers.
     /// - A process may have several calls to one receiver, and the receiver may forward only some of the replies to
     ///   these calls. The runtime then does not know the source line of a forwarded call, and the edge may show the
     ///   line of another of these calls. If one of the calls has moved to another process, an edge may lead to the
-    ///   wrong process. An edge may also lead to the wrong process if a process forwards a `Reply` that it did not
-    ///   get with the request, and the caller also calls this process.
-    /// - A cancelled child may wait for the exit of its supervisor, and the supervisor may stop another child first. If
-    ///   another process than the supervisor has cancelled the waiting child without a time limit, the graph can report
-    ///   a deadlock that ends when the supervisor stops this child.
+    ///   wrong process. An edge may also lead to the wrong process in this case: a process forwards a `Reply` that it
+    ///   did not get with the request, and the caller also calls this process.
+    /// - A cancelled child may wait for the exit of its supervisor, and the supervisor may stop another child first.
+    ///   Suppose that another process, and not the supervisor, has cancelled the waiting child without a time limit.
+    ///   Then the graph can report a deadlock that ends when the supervisor stops this child.
     /// - A step may block its thread in [`block_on`](crate::Runtime::block_on) of the same runtime. The process then
     ///   has the edges of the future that the step has passed to `block_on`. A call that the process has started before
     ///   `block_on` has no edge. Such a call may go to the same receiver as a call in `block_on`. If the reply of one
-    ///   of these two calls was forwarded, the graph reports no deadlock of the process. A step that blocks its thread
-    ///   in another way, for example in `block_on` of another executor, has no edge.
+    ///   of these two calls was forwarded, the graph reports no deadlock of the process. If a step blocks its thread in
+    ///   another way, for example in `block_on` of another executor, this wait has no edge.
     ///
     /// Any thread can make this call, even during a step. The call never stops a worker. The duration of the call is
     /// proportional to the largest number of processes that were alive at one time. The call can confirm a deadlock
     /// only if there is a moment at which no process is exiting. If processes exit too often, the call finds no such
-    /// moment, and reports no deadlock. A call during an exit, for example by an observer, also reports no deadlock.
+    /// moment, and reports no deadlock. If the call is made during an exit, for example by an observer, it also reports
+    /// no deadlock.
     ///
     /// ```
     /// # use procession::{Context, Reply, Runtime};
@@ -146,7 +147,7 @@ impl Host {
     /// again. If the second reading shows that the waits of a stuck process have changed, this function marks the
     /// process as free. Returns the stuck processes that remain.
     ///
-    /// A join is read at the process that must exit, because the process that awaits the join handle has no record of
+    /// The code reads a join from the process that must exit. The process that awaits the join handle has no record of
     /// the join. The joins of a process and its other waits are read at different times. Therefore the order of the
     /// readings matters:
     ///
@@ -155,14 +156,14 @@ impl Host {
     ///    this join, or the joined process has exited in the meantime.
     /// 2. An exit first removes the pid. After this removal, no reading finds the join. Later, the exit wakes the
     ///    process that awaits the join handle. At one moment after the second reading of the joins, no exit is in
-    ///    progress. Therefore each joined process whose pid was removed before this moment has already woken the
-    ///    process that awaits its join handle.
+    ///    progress. Therefore, if the pid of a joined process was removed before this moment, the exit has already
+    ///    woken the process that awaits the join handle.
     /// 3. The second reading of a node finds that a woken process is queued, runs, or has run. If a step of the process
     ///    blocks its thread, the second reading finds that the future of the step was woken or polled.
     ///
     /// The answer to a call wakes the caller, except the answer to a started call that was never polled. After the
-    /// wake-up, the caller may wait again without a poll of the call. In these two cases, the answered call keeps its
-    /// edge until the caller polls or drops the call, and both readings can find this edge. The documentation of
+    /// wake-up, the caller may wait again and not poll the call. In these two cases, the answered call keeps its edge
+    /// until the caller polls or drops the call, and both readings can find this edge. The documentation of
     /// `wait_for_graph` lists this limit.
     ///
     /// The callee of a call may change while the caller waits, because the callee forwards the reply. The table of the
@@ -172,9 +173,9 @@ impl Host {
     ///    waits, all second readings see the forwards of its earlier steps. Therefore, if a callee has forwarded the
     ///    reply and then waits, the second reading of the caller finds the new callee.
     /// 2. Forwards are numbered in ascending order. The generation of a node contains the number of the newest forward
-    ///    that the node shows. If a node is unchanged, none of its replies was forwarded between the two readings, not
-    ///    even to another process and back.
-    /// 3. The end of a call first wakes the caller, and then removes the entry of the table. If a reading misses the
+    ///    that has changed an edge of this node. If a node is unchanged, none of its replies was forwarded between the
+    ///    two readings, not even to another process and back.
+    /// 3. The end of a call first wakes the caller, and then removes the entry from the table. If a reading misses the
     ///    entry, this reading also finds that the caller was woken. A started call that was never polled is an
     ///    exception, because its answer wakes no process. The edge of this call then leads to the receiver of the
     ///    request.
@@ -270,9 +271,9 @@ impl Host {
             }
         }
         edges.extend(joins.into_iter().map(|process| edge(process, WaitsFor::Exit { process, line: None })));
-        // A cancelled process is killed at the deadline of its cancellation, unless this deadline is infinite.
-        // A later cancellation may have a finite deadline, although only the first deadline is stored. The timer of the
-        // later deadline then belongs to the process.
+        // A cancelled process is killed at the deadline of its cancellation, unless this deadline is infinite. Only the
+        // deadline of the first cancellation is stored. If a later cancellation has a finite deadline, the process owns
+        // a timer for this deadline.
         let is_finite = head.cancel().is_none_or(|(_, deadline)| deadline != Instant::FAR);
         let is_cancelled = head.is_cancelled();
         let is_killed_later =

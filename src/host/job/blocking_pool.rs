@@ -153,8 +153,8 @@ struct State {
     queue: VecDeque<Box<dyn Job>>,
     /// Number of threads.
     threads: usize,
-    /// Number of threads that run no job. Each of these threads will soon take one job from the queue. Therefore this
-    /// number of jobs at the front of the queue do not wait for a busy thread.
+    /// Number of threads that run no job. Each of these threads will soon take one job from the queue. Therefore the
+    /// first `free` jobs of the queue do not wait for a busy thread.
     free: usize,
     closed: bool,
     /// Index in the queue at which the next [sweep](State::sweep) begins.
@@ -269,8 +269,8 @@ impl Pool {
                 if options.when_full == Overflow::Reject || options.queue == 0 {
                     return Err((job, Refusal::Full(state.threads)));
                 }
-                // Free threads will soon take the first `free` jobs of the queue. The next job in the queue has no free
-                // thread. Therefore the pool refuses this job as the oldest waiting job.
+                // Free threads will soon take the first `free` jobs of the queue. No free thread will take the next
+                // job. This job is the oldest waiting job, so the pool refuses it.
                 let at = state.free;
                 let oldest = state.queue.remove(at).expect("with some room at all, a full queue has that many");
                 state.queue.push_back(job);

@@ -14,11 +14,10 @@ const PIECE: usize = 256;
 pub(crate) struct LinkCounts {
     /// Number of linked processes.
     pub(crate) links: usize,
-    /// Number of monitors that other processes have set on this process. A monitor that `spawn_monitor` has set is not
-    /// counted.
+    /// Number of monitors that other processes have set on this process. Monitors from `spawn_monitor` are not counted.
     pub(crate) monitored_by: usize,
-    /// Number of monitors that this process has set. A monitor whose `Down` event was delivered and not read is
-    /// included.
+    /// Number of monitors that this process has set. A monitor still counts if its `Down` event was delivered but not
+    /// read.
     pub(crate) monitors: usize,
 }
 

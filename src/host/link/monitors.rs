@@ -16,9 +16,9 @@ const KEPT: usize = 64;
 
 /// Value that is not the index of any slot.
 const NONE: u32 = u32::MAX;
-/// Value of `next` in a slot whose process is monitored.
+/// Value of `next` in the slot of a monitor whose `Down` event was not delivered yet.
 const WATCHING: u32 = u32::MAX - 1;
-/// Value of `next` in a slot whose `Down` event was delivered, but not read.
+/// Value of `next` in the slot of a monitor whose `Down` event was delivered, but not read.
 const NOTIFIED: u32 = u32::MAX - 2;
 
 /// The highest generation. A generation has 31 bits, because the highest bit of a monitor number marks the monitors of
@@ -52,8 +52,8 @@ struct MonitorSlot<E: ?Sized> {
     /// In a free slot, this field is the index of the slot that became free before this slot. In any other slot, this
     /// field is [`WATCHING`] or [`NOTIFIED`].
     next: u32,
-    /// Contains the monitored process if the monitor is also in the table of that process. A monitor that
-    /// `spawn_monitor` has set is stored outside the table of the child. In this case the value is `None`.
+    /// Contains the monitored process if the monitor is also in the table of that process. A monitor from
+    /// `spawn_monitor` is stored outside the table of the child. In this case the value is `None`.
     watched: Option<Ref<E>>,
 }
 
@@ -81,7 +81,7 @@ impl<E: ?Sized> Watched<E> {
         Vacant { index: self.free, watched: self }
     }
 
-    /// Returns the index of the slot of the monitor with this number. Returns `None` if no monitor has this number.
+    /// Returns the slot index of the monitor with this number. Returns `None` if no monitor has this number.
     #[inline]
     fn find(&self, number: u64) -> Option<usize> {
         let (index, generation) = ((number & u64::from(u32::MAX)) as usize, number >> 32);
@@ -109,7 +109,7 @@ impl<E: ?Sized> Watched<E> {
     }
 
     /// Removes a monitor whose `Down` event was not delivered. The result is `None` if no such monitor exists. The
-    /// inner option contains the monitored process, if the table of the monitored process also contains the monitor.
+    /// inner option contains the monitored process if the table of that process also contains the monitor.
     #[inline]
     pub(crate) fn remove(&mut self, number: u64) -> Option<Option<Ref<E>>> {
         let index = self.find(number).filter(|&index| self.slots[index].next == WATCHING)?;
@@ -170,7 +170,7 @@ impl<E: ?Sized> Watched<E> {
             .freed(self.slots.capacity(), |index| self.slots.get(index).is_some_and(MonitorSlot::is_taken));
     }
 
-    /// Returns the number of monitors. A monitor whose `Down` event was delivered and not read is included.
+    /// Returns the number of monitors. A monitor still counts if its `Down` event was delivered but not read.
     pub(crate) fn len(&self) -> usize {
         self.taken
     }
@@ -205,16 +205,16 @@ impl<E: ?Sized> Vacant<'_, E> {
         number(self.index, self.watched.slots[self.index as usize].generation)
     }
 
-    /// Takes the slot for a monitor. `watched` is the monitored process, if the table of the monitored process also
-    /// contains the monitor. If `spawn_monitor` sets the monitor, `watched` is `None`, because the child stores the
-    /// monitor outside its table.
+    /// Takes the slot for a monitor. `watched` is the monitored process if the table of that process also contains the
+    /// monitor. If `spawn_monitor` sets the monitor, `watched` is `None`, because the child stores the monitor outside
+    /// its table.
     #[inline]
     pub(crate) fn watch(self, watched: Option<Ref<E>>) -> u64 {
         self.take(WATCHING, watched)
     }
 
-    /// Takes the slot for the monitor of a process that does not exist. The caller delivers the `Down` event of this
-    /// monitor immediately.
+    /// Takes the slot for a monitor on a process that does not exist. The caller immediately delivers the `Down` event,
+    /// or removes the monitor.
     pub(crate) fn notify(self) -> u64 {
         self.take(NOTIFIED, None)
     }
@@ -305,8 +305,8 @@ mod tests {
         assert!(older.iter().map(|&number| watched.collect(number)).eq([true, false, true]));
     }
 
-    /// A monitor in a late slot prevents the vector from freeing the slots before this slot. A later monitor uses the
-    /// first of these slots.
+    /// A monitor in a slot near the end of the vector prevents the vector from freeing the slots before this slot. A
+    /// new monitor uses the first free slot.
     #[test]
     fn a_free_slot_near_the_front_is_used_first() {
         let mut watched = Watched::<u8>::default();

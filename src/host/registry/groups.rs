@@ -1,10 +1,10 @@
 //! The process groups of a host. A group has members and monitors. The members are kept in the order in which they
 //! joined. The monitors are notified of each change. A group exists while it has members or monitors.
 //!
-//! Each process has a list of its own memberships and monitors. A thread that changes a membership or a monitor changes
-//! the table and this list, and holds the lock of the list during both changes. When a process with the flag `KNOWN`
-//! exits, the exit removes all memberships and monitors in the list of the process. No membership outlives the exit
-//! of its process. `names.rs` contains the proof for names, and the same proof holds for memberships.
+//! Each process has a list of its own memberships and monitors. To change a membership or a monitor, a thread changes
+//! the table and this list. The thread holds the lock of the list during both changes. When a process with the flag
+//! `KNOWN` exits, the exit removes all memberships and monitors in the list of the process. No membership outlives the
+//! exit of its process. `names.rs` contains the proof for names, and the same proof holds for memberships.
 //!
 //! A thread that changes a group locks the shard of the group. Before the thread releases this lock, it puts the change
 //! into the mailboxes of the monitoring processes. A new monitor reads the members under the same lock. Therefore a
@@ -115,8 +115,8 @@ fn perform(wakes: Vec<Wakes>) {
 #[derive(Debug)]
 pub(crate) struct Groups<E: ?Sized> {
     shards: [Shard<E>; SHARDS],
-    /// Next member number. All groups share this counter, so that a group that is removed and created again uses no
-    /// number twice.
+    /// Next member number. All groups share this counter. Therefore no number is used twice, even if a group is removed
+    /// and created again.
     next: AtomicU64,
 }
 
@@ -227,7 +227,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
         wakes
     }
 
-    /// Removes a monitor. The caller holds the lock of the list of the process that has set the monitor.
+    /// Removes a monitor. The caller holds the lock of the monitoring process's list.
     fn remove_watcher(&self, group: &str, monitor: MonitorRef) {
         let mut shard = self.shard(group).lock();
         let Some(members) = shard.get_mut(group) else { return };
@@ -262,8 +262,8 @@ impl<E: Linkable + ?Sized> Groups<E> {
             // A process that leaves and joins again has a new number. The result contains only members with numbers
             // below `end`. The value `end` is the value of the counter `self.next` when the first piece was read.
             // Therefore the second membership of this process is not listed, even if the group is removed and created
-            // again between two pieces. `Relaxed` is enough: a number of this group is taken under the lock of the
-            // shard, so each present member has a number below the counter.
+            // again between two pieces. `Relaxed` is enough: a new member of this group takes its number under the lock
+            // of the shard. Therefore the number of each present member is below the counter.
             let end = *end.get_or_insert_with(|| self.next.load(Ordering::Relaxed));
             let piece = group.members.range(next..end.max(next)).take(PIECE);
             let before = found.len();

@@ -104,7 +104,8 @@ mod tests {
         assert_eq!((listed("m", 9), listed("n00001x", 9), listed("o", 9)), ((vec![], 0), (vec![], 0), (vec![], 0)));
     }
 
-    /// The listing creates a row for a name only if this name sorts before a name that is already listed.
+    /// The listing creates a row for a name only if it stores fewer than `limit` rows, or if the name sorts before a
+    /// stored name.
     #[test]
     fn the_number_of_stored_rows_is_bounded() {
         let shards = shards(3 * PIECE);

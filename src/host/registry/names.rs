@@ -1,8 +1,8 @@
 //! The names of a host. Each name belongs to at most one entry of the pid table.
 //!
-//! Each entry has a list of its own names. When the process of the entry exits, the exit releases these names. A thread
-//! that registers or removes a name changes the table and this list, and holds the lock of the list during both
-//! changes. No user code runs under a lock.
+//! Each entry has a list of its own names. When the process of the entry exits, the exit releases these names. To
+//! register or remove a name, a thread changes the table and this list. The thread holds the lock of the list during
+//! both changes. No user code runs under a lock.
 //!
 //! A registration may race with the exit of its process. The exit performs two steps:
 //!
@@ -147,7 +147,7 @@ impl<E: ?Sized> Names<E> {
         listing::list(self.shards.iter().map(|shard| &shard.0), prefix, limit, row)
     }
 
-    /// Removes a name from the table. The caller holds the lock of the list of the process that has the name.
+    /// Removes a name from the table. The caller holds the lock of the owner's list of names.
     fn remove(&self, name: &str) {
         let entry = self.shard(name).lock().remove_entry(name);
         drop(entry);

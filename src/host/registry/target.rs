@@ -110,7 +110,7 @@ impl Host {
         })
     }
 
-    /// Returns a pid as one [word](Pid::word): the pid of the process that would receive a message now. Returns 0 if no
+    /// Returns the pid of the process that would receive a message now, as one [word](Pid::word). Returns 0 if no
     /// process of this host has this name, or if the process belongs to another runtime.
     #[inline]
     pub(crate) fn word_of<N>(&self, destination: &DestinationRef<'_, N>) -> u64 {

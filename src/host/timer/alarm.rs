@@ -1,6 +1,6 @@
-//! Alarms for futures that run on a foreign executor, for example on tokio. While such a future waits, possibly no
-//! thread of the runtime checks the timers. Therefore one alarm thread serves all these futures in the program. The
-//! first alarm starts the alarm thread. The alarm thread exits after some time without a pending alarm.
+//! Alarms for futures that run on a foreign executor, for example on tokio. While such a future waits, it is possible
+//! that no thread of the runtime checks the timers. Therefore one alarm thread serves all these futures in the program.
+//! The first alarm starts the alarm thread. The alarm thread exits after some time without a pending alarm.
 
 use std::io;
 use std::task::Waker;
@@ -250,7 +250,7 @@ mod tests {
         bell.heard(2);
         assert!(late.rung.lock().is_empty());
         assert_eq!(alarms.state.lock().started, 1);
-        // The thread sleeps between the alarms. Each set alarm wakes the thread at most once.
+        // The thread sleeps between the alarms. Each alarm that was set wakes the thread at most once.
         let checks = alarms.checks.load(SeqCst);
         assert!((1..50).contains(&checks), "{checks}");
         alarms.call_off(far);
@@ -282,8 +282,8 @@ mod tests {
         gone(&alarms);
     }
 
-    /// The thread does not exit if an alarm is set at the end of its idle time. In this test, the alarm is set without
-    /// a notification of the thread.
+    /// The thread does not exit if an alarm is set just when the idle time of the thread ends. In this test, the alarm
+    /// is set, but the thread is not notified.
     #[test]
     fn the_idle_thread_does_not_exit_if_an_alarm_is_set() {
         let (alarms, bell) = (Arc::new(AlarmWaker::new(Duration::from_millis(20))), Bell::new());

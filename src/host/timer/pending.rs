@@ -14,7 +14,7 @@ const PIECE: usize = 256;
 /// Largest capacity that a table keeps allocated after a burst.
 const KEEP: usize = 4096;
 
-/// Identifies a timer in the table of one process. Timers of two processes may have equal values.
+/// Identifies a timer in the table of one process. Timers of different processes may have equal identifiers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PendingTimer {
     slot: usize,

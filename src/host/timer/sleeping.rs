@@ -11,9 +11,9 @@ use crate::platform::clock::Instant;
 const PIECE: usize = 256;
 
 impl Timers {
-    /// Calls `visit` with each timer of a sleep: with the waker, the time at which the timer fires, and the source line
-    /// that created the sleep. A timer that is set or fires during this call may be missing. `visit` runs under the
-    /// lock of a wheel, and must neither clone nor drop the waker.
+    /// Calls `visit` for each timer of a sleep. The arguments are the waker, the time at which the timer fires, and the
+    /// source line that created the sleep. This call may miss a timer that is set or fires during the call. `visit`
+    /// runs under the lock of a wheel, and must neither clone nor drop the waker.
     pub(crate) fn visit_sleeps(&self, mut visit: impl FnMut(&Waker, Instant, &'static Location<'static>)) {
         for shard in &self.shards {
             let mut from = Some(0);

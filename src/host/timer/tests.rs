@@ -138,7 +138,7 @@ fn only_a_deadline_before_the_next_check_is_reported() {
     assert_eq!([f.note(200, 2).1, f.note(150, 3).1, f.note(99, 4).1], [false, false, true]);
     f.timers.stop_keeping_time();
     assert!(f.note(98, 5).1);
-    // A thread has promised a check at 100 ms. No other thread needs a notification until the promise ends.
+    // A thread has promised a check at 100 ms. Until the promise ends, a new timer at 100 ms needs no notification.
     let f = Fixture::new();
     let (first, _) = f.note(100, 1);
     f.timers.keep_time();

@@ -34,7 +34,7 @@ const LEVELS: usize = 6;
 const SPAN: u64 = 1 << (BITS * LEVELS as u32);
 /// Index of the list of due entries. The indices of the slots are lower.
 const DUE: usize = LEVELS * SLOTS;
-/// Value of a list index that means: the entry is in the map `far`, and in no list.
+/// A list index with this value means that the entry is in the map `far`, and in no list.
 const FAR: usize = DUE + 1;
 
 /// Number of low bits of a tick that a slot ignores.
@@ -81,7 +81,7 @@ struct Entry<T> {
     number: u64,
 }
 
-/// Capacity that stays allocated after a burst: for the entries of the wheel, and for each list that is not empty.
+/// After a burst, the wheel keeps this capacity for its entries, and for each list that is not empty.
 const KEPT_ENTRIES: usize = 1_024;
 
 /// The timer wheel. The caller chooses the unit of a tick.
@@ -222,8 +222,8 @@ impl<T> Wheel<T> {
         Some((item, tick))
     }
 
-    /// Returns a lower bound of the ticks of all entries. If the entry with this tick was not removed,
-    /// [`advance`](Self::advance) finds the entry at this tick. Returns `None` if no entry will ever be due.
+    /// Returns a lower bound of the ticks of all entries. If the entry with this tick still exists,
+    /// [`advance`](Self::advance) finds it at this tick. Returns `None` if no entry will ever be due.
     pub(crate) fn nearest(&self) -> Option<u64> {
         let lists = [Some(DUE), self.descending, self.first_slot().map(|(_, slot)| slot)];
         let near = lists.into_iter().flatten().map(|list| self.lists[list].nearest).min();
@@ -636,7 +636,7 @@ mod tests {
         }
     }
 
-    /// Compares the wheel with a sorted map. The ticks and the time steps have all magnitudes.
+    /// Compares the wheel with a sorted map. The ticks and the time steps range from very small to very large.
     #[test]
     fn the_wheel_agrees_with_a_sorted_map() {
         for seed in 0..300 {

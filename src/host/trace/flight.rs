@@ -23,18 +23,18 @@ impl Host {
     /// exists, the record replaces its contents. The old contents are lost even if a write fails. The runtime needs a
     /// [flight recorder](crate::Builder::flight_recorder). [Perfetto](https://ui.perfetto.dev) opens the file.
     ///
-    /// Any thread can make this call, at any time. The calling thread copies the buffers of the recorder, converts
-    /// the events, and writes the file. The workers continue during the call, and no worker waits for the file. For
-    /// the duration of the call, the copy needs about twice the memory of the buffers. While busy workers fill their
-    /// buffers faster than the thread copies them, the thread copies the buffers a second time, and the workers record
-    /// no events during this second copy. A trace or a later record shows these events as lost. Inside a step, use
-    /// [`spawn_blocking`](Self::spawn_blocking), because the call blocks its thread.
+    /// Any thread can make this call, at any time. The calling thread copies the buffers of the recorder, converts the
+    /// events, and writes the file. The workers continue during the call, and no worker waits for the file. For the
+    /// duration of the call, the copy needs about twice the memory of the buffers. If busy workers fill their buffers
+    /// faster than the thread copies them, the thread copies the buffers a second time. The workers record no events
+    /// during this second copy. A trace or a later record shows these events as lost. This function blocks its thread.
+    /// Inside a step, call it in [`spawn_blocking`](Self::spawn_blocking).
     ///
     /// The following events are missing from a flight record:
     /// - the events that newer events have overwritten. [`FlightSummary::overwritten`] is their number.
     /// - the events that a worker has recorded after the copy began.
     /// - the beginning of a slice or of an arrow whose first event was overwritten.
-    /// - arrows of messages that were sent too early, namely before the period of [`FlightSummary::complete`].
+    /// - the arrows of messages that were sent before the period of [`FlightSummary::complete`].
     /// - the entry point of a process, if the event of its spawn was overwritten.
     /// - the values of the counter tracks before the copy.
     ///
@@ -113,8 +113,8 @@ impl Host {
     }
 }
 
-/// A reserved file for a flight record. Until this value is dropped, no other file can be reserved, and the drop of the
-/// runtime waits for the drop of this value.
+/// A reserved file for a flight record. Until this value is dropped, no other file can be reserved. The drop of the
+/// runtime also waits until this value is dropped.
 #[cfg(feature = "console")]
 pub(crate) struct RequestedRecord {
     host: Host,

@@ -34,8 +34,8 @@ mod tests {
     use crate::platform::sync::tally::{AtomicUsize, Ordering};
     use crate::{Context, Exit, Runtime};
 
-    /// 9.3e: the exit of the only process of a trace ends the trace, even if the worker has reached its limit of
-    /// events.
+    /// 9.3e: if a trace selects only one process, the exit of this process ends the trace, even if the worker has
+    /// reached its limit of events.
     #[test]
     fn the_exit_of_the_only_process_of_a_trace_is_never_discarded() {
         let rt = Runtime::builder().workers(0).build().expect("a runtime");
@@ -52,8 +52,8 @@ mod tests {
         assert!(trace.is_over());
     }
 
-    /// 9.3e: a trace that selects a type contains the events of a process whose spawn event was discarded, even if
-    /// the process exits before its events are read.
+    /// 9.3e: a trace selects a type. If the spawn event of a process of this type was discarded, the trace still
+    /// contains the events of the process, even if the process exits before its events are read.
     #[test]
     fn a_process_whose_spawn_was_discarded_is_found_by_its_type() {
         const PROCESSES: usize = 20_000;

@@ -1,8 +1,8 @@
-//! The option of the flight recorder that writes a record when a signal arrives.
+//! An option of the flight recorder: it writes a record when a signal arrives.
 //!
-//! A thread waits for the signal, and not a process. Therefore the runtime writes the record even if all workers are
-//! blocked. The crate `signal-hook` installs a signal handler. The handler writes one byte to a socket, and the thread
-//! reads the other end of this socket.
+//! A separate thread waits for the signal, not a process. Therefore the runtime writes the record even if all workers
+//! are blocked. The crate `signal-hook` installs a signal handler. The handler writes one byte to a socket, and the
+//! thread reads the other end of this socket.
 
 use std::io::{self, Read};
 use std::net::Shutdown;
@@ -21,15 +21,16 @@ impl FlightRecorder {
     ///
     /// The runtime writes a file to the [folder](Self::folder), for example `flight-4711-1-1-signal.pftrace`. Each kind
     /// of signal has a thread that waits for this signal. The thread of the flight recorder writes the file. So a
-    /// record is written even if all workers are blocked. Signals that arrive before the thread of the flight recorder
-    /// begins to write a file share this file. If a panic or a long step has requested a file, and the thread has not
-    /// begun to write it, the signal shares this file. The name of the file then contains `panic` or `blocked`. The
-    /// runtime writes at most [`max_files`](Self::max_files) files for all signals.
+    /// record is written even if all workers are blocked. If several signals arrive before the thread of the flight
+    /// recorder begins to write, they share one file. A signal also shares the file that a panic or a long step has
+    /// requested, if the thread has not begun to write this file. The name of the file then contains `panic` or
+    /// `blocked`. The runtime writes at most [`max_files`](Self::max_files) files for all signals.
     ///
-    /// The build of the runtime installs a handler for the kind. The handler stays installed until the program ends. So
-    /// the signal never has its default effect again, even after the runtime was dropped. Before the build, and without
-    /// this option, `SIGUSR1` and `SIGUSR2` end the program. If several runtimes of a program, or a
-    /// [`Signal`](crate::signal::unix::Signal), wait for the same kind of signal, each of them receives the signal.
+    /// The runtime installs a handler for the kind when the runtime is built. The handler stays installed until the
+    /// program ends. So the signal never has its default effect again, even after the runtime was dropped. Before the
+    /// runtime is built, or without this option, `SIGUSR1` and `SIGUSR2` end the program. Several runtimes and several
+    /// [`Signal`](crate::signal::unix::Signal) values can wait for the same kind of signal. Each of them receives the
+    /// signal.
     ///
     /// If the kind does not exist, or if a program cannot handle it, [`Builder::build`](crate::Builder::build) returns
     /// [`BuildError::Io`](crate::BuildError::Io). A [`Simulation`](crate::Simulation) ignores this option.
@@ -88,7 +89,7 @@ fn wait(mut arrivals: UnixStream, has_arrived: &AtomicBool, request: &dyn Fn()) 
 impl Drop for SignalWatch {
     fn drop(&mut self) {
         drop(self.registration.take());
-        // The end of the handler closes the other end of the socket. But a child of a `fork` may keep a copy of the
+        // The removal of the handler closes the other end of the socket. But a child of a `fork` may keep a copy of the
         // other end open. Therefore this code also shuts the socket down, so that the thread always returns.
         let _ = self.arrivals.shutdown(Shutdown::Both);
         if let Some(thread) = self.thread.take() {

@@ -97,9 +97,9 @@ impl Drop for Registration {
 /// The first call for a kind installs a handler, which stays installed until the program ends. So after the first call,
 /// the default effect of this kind of signal never occurs again, even after the [`Signal`] was dropped.
 ///
-/// Each `Signal` uses two descriptors of the program. The time of this call, and the time of the signal handler, is in
-/// proportion to the number of `Signal` values. If many processes need the same signal, one process should own the
-/// `Signal` and send a message to the other processes, for example through a group.
+/// Each `Signal` uses two descriptors of the program. This call and the signal handler take time in proportion to the
+/// number of `Signal` values. If many processes need the same signal, one process should own the `Signal` and send a
+/// message to the other processes, for example through a group.
 ///
 /// # Errors
 /// Returns an error if the handler cannot be installed: the kind does not exist, or the signal is `SIGKILL`, `SIGSTOP`,
@@ -154,8 +154,8 @@ impl Signal {
     }
 }
 
-/// Reads the bytes that the handler has written, until one of these bytes belongs to an arrival that was not reported
-/// yet. The flag `has_arrived` shows such an arrival.
+/// Reads the bytes that the handler has written, until it finds an arrival that was not reported yet. The flag
+/// `has_arrived` shows such an arrival.
 ///
 /// # Errors
 /// Returns `WouldBlock` if there is no such arrival. Returns an error if the handler has closed its end of the socket.

@@ -101,7 +101,7 @@ impl TcpListener {
 
     /// Waits for a connection. Returns the stream of the connection and the address of the peer.
     ///
-    /// If several calls wait, each connection is returned by only one of these calls.
+    /// Several calls can wait at the same time. Only one of these calls returns each connection.
     ///
     /// # Errors
     /// Returns the error of the system, for example if no descriptor is free (`EMFILE`). The listener remains usable
@@ -161,7 +161,7 @@ impl TcpListener {
         self.io.io().take_error()
     }
 
-    /// Returns a `SockRef` of the crate `socket2`, which sets further options of the socket.
+    /// Returns a `SockRef` of the crate `socket2`. Its methods set further options of the socket.
     pub fn options(&self) -> SockRef<'_> {
         SockRef::from(self.io.io())
     }
@@ -174,7 +174,7 @@ lends_handle!(TcpListener, io.io());
 pub struct Incoming<'a> {
     listener: &'a TcpListener,
     operations: Operations<'a, system::TcpListener>,
-    /// Whether the stream has yielded the error that the runtime has ended.
+    /// True if the stream has already yielded the error for the end of the runtime.
     is_over: bool,
 }
 

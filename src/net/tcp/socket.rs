@@ -132,8 +132,8 @@ impl TcpSocket {
     /// rounded up to whole seconds, and is at least one second. `None` disables this check.
     ///
     /// # Errors
-    /// Returns the error of the system, for example if the time is too long (Linux allows at most 32,767 seconds).
-    /// After an error, the check is enabled only if it was enabled before.
+    /// Returns the error of the system, for example if the time is too long (Linux allows at most 32,767 seconds). If
+    /// this call fails, the check is enabled only if it was enabled before the call.
     pub fn set_keepalive(&self, after: Option<Duration>) -> io::Result<()> {
         let Some(after) = after else { return self.socket.set_keepalive(false) };
         let was_enabled = self.socket.keepalive()?;
@@ -150,7 +150,7 @@ impl TcpSocket {
         self.socket.set_linger(Some(Duration::ZERO))
     }
 
-    /// Returns a `SockRef` of the crate `socket2`, which sets further options of the socket.
+    /// Returns a `SockRef` of the crate `socket2`. Its methods set further options of the socket.
     pub fn options(&self) -> SockRef<'_> {
         SockRef::from(&self.socket)
     }
@@ -212,8 +212,8 @@ fn whole_seconds(time: Duration) -> Duration {
     Duration::from_secs(time.as_secs().saturating_add(partial).max(1))
 }
 
-/// Returns whether this error of a non-blocking `connect` means that the attempt has begun and continues. On Unix,
-/// `WouldBlock` (`EAGAIN`) means that the attempt has not begun.
+/// Returns true if this error of a non-blocking `connect` means that the attempt is in progress. On Unix, `WouldBlock`
+/// (`EAGAIN`) means that the attempt has not begun.
 fn is_in_progress(error: &io::Error) -> bool {
     #[cfg(unix)]
     {

@@ -152,9 +152,9 @@ impl TcpStream {
     /// Reads without waiting. Returns the number of bytes, which is 0 at the end of the stream.
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if there are no bytes now, or the error of the system. After this error,
-    /// the function may return it again although bytes have arrived, because the runtime has not taken the event of the
-    /// system yet. Await [`readable`](Self::readable) before you call the function again.
+    /// Returns [`io::ErrorKind::WouldBlock`] if there are no bytes now, or the error of the system. After `WouldBlock`,
+    /// the next call may return `WouldBlock` again although bytes have arrived, because the runtime has not taken the
+    /// event of the system yet. Await [`readable`](Self::readable) before you call the function again.
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.io.try_op(Direction::Read, |mut io| io.read(buf))
     }
@@ -170,8 +170,8 @@ impl TcpStream {
     /// Writes without waiting. Returns the number of bytes that were written. A write of no bytes always returns 0.
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if nothing can be written now, or the error of the system. After this
-    /// error, the function may return it again although the stream can be written. Await
+    /// Returns [`io::ErrorKind::WouldBlock`] if nothing can be written now, or the error of the system. After
+    /// `WouldBlock`, the next call may return `WouldBlock` again although the stream can be written. Await
     /// [`writable`](Self::writable) before you call the function again.
     pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
         if buf.is_empty() {
@@ -287,7 +287,7 @@ impl TcpStream {
         self.io.io().take_error()
     }
 
-    /// Returns a `SockRef` of the crate `socket2`, which sets further options of the socket.
+    /// Returns a `SockRef` of the crate `socket2`. Its methods set further options of the socket.
     ///
     /// ```
     /// # use procession::net::{TcpListener, TcpStream};
@@ -363,8 +363,8 @@ pub(crate) fn end_of_stream(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Implements the traits of `futures::io` for a type. Each method calls the same method of the shared reference to
-/// the value.
+/// Implements the traits of `futures::io` for a type. Each method calls the method with the same name of the shared
+/// reference (`&$type`).
 macro_rules! owned_io {
     ($type:ty, read $(, $write:tt)?) => {
         impl futures::io::AsyncRead for $type {

@@ -82,7 +82,7 @@ impl UnixDatagram {
         // mio removes the last byte of an abstract name that begins with a zero byte. Therefore the standard library
         // binds the socket.
         let bound = Self::from_std_on(backend, std::os::unix::net::UnixDatagram::bind_addr(addr)?);
-        // Without this removal, the file of a socket that cannot be registered would make each later bind fail.
+        // If the registration fails, this code removes the file. Without the removal, each later bind would fail.
         bound.inspect_err(|_| drop(addr.as_pathname().map(std::fs::remove_file)))
     }
 
@@ -170,10 +170,10 @@ impl UnixDatagram {
     /// Waits until the socket can send a packet. When the future completes, the socket may have become unwritable
     /// again.
     ///
-    /// Do not use this function to wait until the queue of the receiver of [`try_send_to`](Self::try_send_to) has
-    /// space. After each failed send to a full queue, Linux reports the socket as writable. A loop of `writable` and
-    /// `try_send_to` would therefore use a whole core. Use [`send_to`](Self::send_to), which pauses between its
-    /// attempts.
+    /// If [`try_send_to`](Self::try_send_to) fails because the queue of the receiver is full, do not use this function
+    /// to wait for space in the queue. After each failed send to a full queue, Linux reports the socket as writable. A
+    /// loop of `writable` and `try_send_to` would therefore use a whole core. Use [`send_to`](Self::send_to), which
+    /// pauses between its attempts.
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.
@@ -339,9 +339,9 @@ impl UnixDatagram {
     /// Sends a packet without waiting: see [`send`](Self::send).
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if the packet cannot be sent now, or the error of the system. After this
-    /// error, the function may return it again although the packet can be sent. Await [`writable`](Self::writable)
-    /// before you call the function again.
+    /// Returns [`io::ErrorKind::WouldBlock`] if the packet cannot be sent now, or the error of the system. After
+    /// `WouldBlock`, a further call may return `WouldBlock` again, even if the packet can then be sent. Await
+    /// [`writable`](Self::writable) before you call the function again.
     pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
         self.io.try_op(Direction::Write, |io| io.send(buf)).map_err(would_block_if_full)
     }
@@ -349,9 +349,9 @@ impl UnixDatagram {
     /// Receives a packet without waiting: see [`recv`](Self::recv).
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system. After this error,
-    /// the function may return it again although a packet has arrived, because the runtime has not taken the event of
-    /// the system yet. Await [`readable`](Self::readable) before you call the function again.
+    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system. After `WouldBlock`,
+    /// a further call may return `WouldBlock` again, even if a packet has arrived. The runtime may not have received
+    /// the event of the system yet. Await [`readable`](Self::readable) before you call the function again.
     pub fn try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.io.try_op(Direction::Read, |io| self.received(|| io.recv(buf)))
     }
@@ -360,9 +360,9 @@ impl UnixDatagram {
     /// must pause before the next attempt, because [`writable`](Self::writable) does not wait for space in this queue.
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if the packet cannot be sent now, or the error of the system. After this
-    /// error, the function may return it again although the packet can be sent, because the runtime has not taken the
-    /// event of the system yet.
+    /// Returns [`io::ErrorKind::WouldBlock`] if the packet cannot be sent now, or the error of the system. After
+    /// `WouldBlock`, a further call may return `WouldBlock` again, even if the packet can then be sent. The runtime may
+    /// not have received the event of the system yet.
     pub fn try_send_to(&self, buf: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         self.io.try_op(Direction::Write, |io| io.send_to(buf, path)).map_err(would_block_if_full)
     }
@@ -370,9 +370,9 @@ impl UnixDatagram {
     /// Receives a packet without waiting: see [`recv_from`](Self::recv_from).
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system. After this error,
-    /// the function may return it again although a packet has arrived, because the runtime has not taken the event of
-    /// the system yet. Await [`readable`](Self::readable) before you call the function again.
+    /// Returns [`io::ErrorKind::WouldBlock`] if there is no packet now, or the error of the system. After `WouldBlock`,
+    /// a further call may return `WouldBlock` again, even if a packet has arrived. The runtime may not have received
+    /// the event of the system yet. Await [`readable`](Self::readable) before you call the function again.
     pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.io.try_op(Direction::Read, |io| self.received_from(|| io.recv_from(buf)))
     }
@@ -406,7 +406,7 @@ impl UnixDatagram {
     /// Calls `receive`. If the read side is closed and has no packet, returns the result of `end`.
     ///
     /// On Linux, a receive from a closed and empty socket returns `WouldBlock` if the socket is non-blocking. The
-    /// system reports the close by one event, so a receive that waited for a second event would wait forever.
+    /// system reports the close by only one event, so a receive would wait forever for a second event.
     fn or_end<R>(&self, receive: impl FnOnce() -> io::Result<R>, end: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
         // This check comes before the receive. In the other order, a packet could arrive after the receive and before
         // the close. The caller would then get the result of `end` before this packet.

@@ -67,7 +67,7 @@ impl UnixListener {
     fn bind_on(backend: Backend, addr: &SocketAddr) -> io::Result<Self> {
         backend.ensure_open()?;
         let bound = Self::register(bind(addr)?, backend);
-        // Without this removal, the file of a socket that cannot be registered would make each later bind fail.
+        // If the registration fails, this code removes the file. Without the removal, each later bind would fail.
         bound.inspect_err(|_| drop(addr.as_pathname().map(std::fs::remove_file)))
     }
 
@@ -159,7 +159,7 @@ lends_handle!(UnixListener, io.io());
 pub struct Incoming<'a> {
     listener: &'a UnixListener,
     operations: Operations<'a, system::UnixListener>,
-    /// Whether the stream has yielded the error that the runtime has ended.
+    /// True if the stream has yielded the error that reports the end of the runtime.
     is_over: bool,
 }
 

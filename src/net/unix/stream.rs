@@ -43,9 +43,9 @@ pub struct UnixStream {
 impl UnixStream {
     /// Connects to the listener at `path`, on the runtime of the calling thread.
     ///
-    /// If the queue of the listener is full, the future waits on Linux. Linux does not report when the queue has space
-    /// again. Therefore the future tries again after a pause, which grows from 1 ms to 16 ms. Other systems return an
-    /// error, for example [`io::ErrorKind::ConnectionRefused`].
+    /// On Linux, the future waits while the queue of the listener is full. Linux does not report when the queue has
+    /// space again. Therefore the future tries again after a pause, which grows from 1 ms to 16 ms. Other systems
+    /// return an error, for example [`io::ErrorKind::ConnectionRefused`].
     ///
     /// # Errors
     /// Returns the error of the system. Returns an error if the thread has no runtime, or if the runtime is a
@@ -187,9 +187,9 @@ impl UnixStream {
     /// Reads without waiting. Returns the number of bytes, which is 0 at the end of the stream.
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if there are no bytes now, or the error of the system. After this error,
-    /// the function may return it again although bytes have arrived, because the runtime has not taken the event of the
-    /// system yet. Await [`readable`](Self::readable) before you call the function again.
+    /// Returns [`io::ErrorKind::WouldBlock`] if there are no bytes now, or the error of the system. After `WouldBlock`,
+    /// a further call may return `WouldBlock` again, even if bytes have arrived. The runtime may not have received the
+    /// event of the system yet. Await [`readable`](Self::readable) before you call the function again.
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.io.try_op(Direction::Read, |mut io| io.read(buf))
     }
@@ -205,8 +205,8 @@ impl UnixStream {
     /// Writes without waiting. Returns the number of bytes that were written. A write of no bytes always returns 0.
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::WouldBlock`] if nothing can be written now, or the error of the system. After this
-    /// error, the function may return it again although the stream can be written. Await
+    /// Returns [`io::ErrorKind::WouldBlock`] if nothing can be written now, or the error of the system. After
+    /// `WouldBlock`, a further call may return `WouldBlock` again, even if the stream can then be written. Await
     /// [`writable`](Self::writable) before you call the function again.
     pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
         if buf.is_empty() {

@@ -25,9 +25,9 @@ const MAX_COUNTS: usize = 16;
 /// Options of the inspection that are off by default: see [`Builder::inspect`](crate::Builder::inspect).
 ///
 /// With these options, the runtime records the last messages of each process. A message is recorded when the mailbox
-/// accepts it, before the process reads it. A message that an overflow policy drops is recorded too, because the sender
-/// sees no difference. The runtime also records the other [kinds](MessageKind) of events. The
-/// records are in [`ProcessDetails::last_messages`](crate::observe::ProcessDetails::last_messages), in each
+/// accepts it, before the process reads it. A message is recorded even if an overflow policy drops it, because the
+/// sender does not notice the drop. The runtime also records the other [kinds](MessageKind) of events. The records are
+/// in [`ProcessDetails::last_messages`](crate::observe::ProcessDetails::last_messages), in each
 /// [`CrashReport`](crate::CrashReport), and in each [`ExitRecord`](crate::observe::ExitRecord).
 ///
 /// ```
@@ -80,7 +80,7 @@ impl InspectOptions {
     /// Also turns on the flight recorder, as [`Builder::flight_recorder`](crate::Builder::flight_recorder) does.
     /// Default: these options do not change the flight recorder of the builder. The flight recorder and the last
     /// messages are independent. The flight recorder keeps the events of all processes, for a short period. The last
-    /// messages are kept for each process, however long the process has received nothing.
+    /// messages of each process are kept, even if the process receives nothing for a long time.
     pub fn flight_recorder(mut self, recorder: FlightRecorder) -> Self {
         self.flight = Some(recorder);
         self
@@ -109,7 +109,7 @@ pub enum MessageKind {
         /// [`NamedCommand`](crate::NamedCommand).
         command: &'static str,
     },
-    /// A notice of a stream: the stream has an item that the process has requested, or has ended.
+    /// A notice of a stream: the stream has an item that the process has requested, or the stream has ended.
     StreamNotice,
     /// A request to exit.
     Cancel,
@@ -121,7 +121,7 @@ pub enum MessageKind {
     Joined,
     /// A process has left a monitored group.
     Left,
-    /// All events of further kinds. This kind occurs only in [`MessageCount`].
+    /// All events of the remaining kinds. This kind occurs only in [`MessageCount`].
     Other,
 }
 
@@ -201,10 +201,10 @@ pub struct LastMessage {
     /// sent the message, a timer has sent it, or the sender had waited for free space in the mailbox. Always `None` for
     /// an answer, a notice of a stream, and a cancellation.
     pub from: Option<Pid>,
-    /// Time at which the mailbox accepted the event. A worker does not read the clock for a record, so this time has
-    /// the same error as [`ProcessInfo::waiting_since`](crate::observe::ProcessInfo::waiting_since): the time may be
-    /// too early, usually by less than half of the [long step threshold](crate::Builder::long_step_threshold). A thread
-    /// without a worker reads the clock. In a [`Simulation`](crate::Simulation), the time is exact.
+    /// Time at which the mailbox accepted the event. A worker does not read the clock for a record. Therefore this time
+    /// has the same error as [`ProcessInfo::waiting_since`](crate::observe::ProcessInfo::waiting_since): the time may
+    /// be too early, usually by less than half of the [long step threshold](crate::Builder::long_step_threshold). A
+    /// thread that is not a worker reads the clock. In a [`Simulation`](crate::Simulation), the time is exact.
     pub at: Instant,
 }
 
@@ -296,7 +296,7 @@ impl MessageLog {
 impl Records {
     fn count(&mut self, kind: MessageKind) {
         let found = self.counts.iter().position(|one| one.kind == kind);
-        // The last place is for all further kinds.
+        // The last count is for all remaining kinds.
         let at = found.or_else(|| self.counts.len().checked_sub(MAX_COUNTS).map(|_| MAX_COUNTS - 1));
         match at {
             Some(at) => self.counts[at].count += 1,

@@ -80,8 +80,7 @@ impl Ranking {
         Self { column, descending, limit: query.limit.unwrap_or(usize::MAX), rows: BinaryHeap::new() }
     }
 
-    /// Adds a row. If there are more rows than the limit after the addition, drops the last row in the order of the
-    /// query.
+    /// Adds a row. If the number of rows then exceeds the limit, drops the last row in the order of the query.
     pub(crate) fn add(&mut self, row: ProcessInfo) {
         let ranked = Ranked { column: self.column, descending: self.descending, row };
         if self.rows.len() < self.limit {

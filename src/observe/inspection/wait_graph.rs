@@ -66,7 +66,7 @@ pub struct Deadlock {
     /// The cycle. The target of each edge is the process of the next edge, and the target of the last edge is the
     /// process of the first edge. If a process waits for itself, the cycle has only one edge.
     pub cycle: Vec<WaitEdge>,
-    /// Processes that cannot run again because of this cycle, and that are not in the cycle, in ascending order.
+    /// Processes outside the cycle that cannot run again because of the cycle, in ascending order.
     pub behind: Vec<Pid>,
 }
 
@@ -109,22 +109,23 @@ pub(crate) struct WaitNode {
     pub(crate) is_free: bool,
     /// Whether the exit of the process was requested.
     pub(crate) is_cancelled: bool,
-    /// Whether the process waits for all its cancelled targets, and for no other target. Otherwise one target is
-    /// enough. A supervisor in its shutdown stops its children one after the other. It waits for the children that it
-    /// has cancelled. It will cancel or kill the other children later, so it does not wait for them yet.
+    /// True if the process waits for all its cancelled targets, and for no other target. If the value is false, an
+    /// action of one target is enough. A supervisor in its shutdown stops its children one after the other. It waits
+    /// for the children that it has cancelled. It will cancel or kill the other children later, so it does not wait for
+    /// them yet.
     pub(crate) needs_cancelled: bool,
-    /// Numbers that change with each wait of the process, with each poll of the future that a step has passed to
-    /// `block_on`, and with each forward of a reply for which the process waits. With these numbers, a second reading
-    /// detects whether the process has run, or has waited for another process, since the first reading.
+    /// Numbers that change in three cases: the process begins a wait, a future that a step has passed to `block_on` is
+    /// polled, or a reply for which the process waits is forwarded. With these numbers, a second reading detects
+    /// whether the process has run, or has waited for another process, since the first reading.
     pub(crate) generation: (u64, u32, u64, u64),
 }
 
-/// The processes that wait for other known processes. The search treats a process that is not in the map as free: it
-/// assumes that this process may run again.
+/// The processes that wait for other known processes. If a process is not in the map, the search assumes that this
+/// process is free, so that it may run again.
 pub(crate) type WaitNodes = BTreeMap<Pid, WaitNode>;
 
-/// Returns the stuck processes, which cannot run again. A process is stuck if it is not free, and if all its targets are
-/// stuck. If the process needs its cancelled targets, one stuck cancelled target is enough.
+/// Returns the stuck processes, which cannot run again. A process is stuck if it is not free, and if all its targets
+/// are stuck. If the process needs its cancelled targets, it is stuck as soon as one of its cancelled targets is stuck.
 pub(crate) fn stuck(nodes: &WaitNodes) -> BTreeSet<Pid> {
     let mut waiters: BTreeMap<Pid, Vec<Pid>> = BTreeMap::new();
     for (pid, node) in nodes {

@@ -10,7 +10,7 @@ pub(crate) struct SampledProcess {
     pub(crate) type_name: &'static str,
 }
 
-/// Maximum nesting depth of the sampled turns whose processes a thread stores.
+/// Maximum number of nested sampled turns for which a thread stores the processes.
 pub(super) const MAX_SAMPLED: usize = 4;
 
 /// Begins a sampled turn of this thread. The calls and commands of a sampled turn are measured. A turn may run inside

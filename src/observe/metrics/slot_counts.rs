@@ -2,9 +2,9 @@
 //!
 //! A worker increments a counter for each message and for each step. The thread of the worker keeps a reference to the
 //! counters of its slot, so that it needs no lookup. Safe code can keep a reference in a thread-local only if the
-//! reference is `'static`. Therefore the counters are never freed. A runtime that ends returns its counters to a pool,
-//! and the next runtime uses these counters again. The pool grows to the largest number of slots that existed at one
-//! time.
+//! reference is `'static`. Therefore the counters are never freed. When a runtime ends, it returns its counters to a
+//! pool, and the next runtime uses these counters again. The pool grows to the largest number of slots that existed at
+//! one time.
 
 use std::ops::Deref;
 
@@ -40,8 +40,8 @@ impl Counts {
 pub(super) struct SlotCounts(Box<[&'static CachePadded<Counts>]>);
 
 impl SlotCounts {
-    /// Takes the counters of `slots` slots from the pool. If the pool has too few counters, allocates the others. The
-    /// returned counters are zero.
+    /// Takes the counters of `slots` slots from the pool. If the pool has too few counters, allocates the missing
+    /// counters. The returned counters are zero.
     pub(super) fn take(slots: usize) -> Self {
         let mut counts = POOL.with(|pool| pool.split_off(pool.len().saturating_sub(slots)));
         for used in &counts {

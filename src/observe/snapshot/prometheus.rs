@@ -9,8 +9,8 @@ use std::fmt::{self, Write};
 use crate::observe::histogram::Histogram;
 use crate::observe::snapshot::{Family, RuntimeMetrics, Value, check_labels};
 
-/// Bounds of the exported buckets, as binary logarithms of a number of ns. The bounds are from 256 ns to 69 s, and each
-/// bound is 4 times the previous bound. The histogram has more buckets. Not all buckets are exported, because
+/// Bounds of the exported buckets: the binary logarithms of durations in ns. The bounds are from 256 ns to 69 s, and
+/// each bound is 4 times the previous bound. The histogram has more buckets. Not all buckets are exported, because
 /// Prometheus keeps a separate time series for each exported bucket.
 const BOUNDS: std::ops::RangeInclusive<u32> = 8..=36;
 const STEP: usize = 2;
@@ -159,8 +159,8 @@ fn write_buckets(text: &mut String, name: &str, labels: &str, histogram: &Histog
     let mut buckets = histogram.buckets().peekable();
     let mut count = 0_u64;
     for bound in BOUNDS.step_by(STEP) {
-        // The last bucket below a power of two ends immediately before this power. Therefore no bucket of the histogram
-        // extends across a bound.
+        // Immediately before each power of two, a bucket of the histogram ends. Therefore no bucket extends across a
+        // bound.
         let longest = std::time::Duration::from_nanos((1 << bound) - 1);
         while let Some((_, more)) = buckets.next_if(|&(end, _)| end <= longest) {
             count = count.wrapping_add(more);
@@ -170,7 +170,7 @@ fn write_buckets(text: &mut String, name: &str, labels: &str, histogram: &Histog
     writeln!(text, "procession_{name}_bucket{{{labels}le=\"+Inf\"}} {}", histogram.count())
 }
 
-/// Escapes a help text, or the value of a label if `quotes` is true.
+/// Escapes a text. `quotes` is true for the value of a label, and false for a help text.
 fn escape(text: &str, quotes: bool) -> String {
     let text = text.replace('\\', "\\\\").replace('\n', "\\n");
     if quotes { text.replace('"', "\\\"") } else { text }

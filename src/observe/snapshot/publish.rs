@@ -16,10 +16,10 @@ use crate::observe::snapshot::{Family, RuntimeMetrics, Value, check_labels};
 /// previous call of [`publish`](Self::publish). Each duration is recorded as the upper end of its bucket, in seconds.
 /// The publisher remembers the recorded durations, so use one publisher for the whole run.
 ///
-/// Pass the snapshots in the order in which they were taken. If several threads publish, take each snapshot while the
-/// publisher is locked. If a snapshot is older than the snapshot of the previous call, the publisher passes the
-/// counters and gauges of the older snapshot to the recorder. In this case, the publisher records no durations, because
-/// the earlier calls have already recorded all durations of the older snapshot.
+/// Pass the snapshots in the order in which they were taken. If several threads publish, each thread must lock the
+/// publisher before it takes its snapshot. A snapshot may be older than the snapshot of the previous call. In this
+/// case, the publisher still passes the counters and gauges of the older snapshot to the recorder. But it records no
+/// durations, because the earlier calls have already recorded all durations of the older snapshot.
 ///
 /// The publisher uses the recorder that is installed at the time of the call, and never installs a recorder. Install
 /// the recorder before the first call. The publisher cannot detect that no recorder is installed. Therefore a recorder

@@ -25,8 +25,8 @@ const RECORD: usize = 32;
 const DEFAULT: usize = 4 << 20;
 /// Maximum number of records of a buffer.
 const MOST: usize = 1 << 26;
-/// Number of entries after which the converted bytes are written, so that the bytes of a whole record are never in
-/// memory together.
+/// Number of entries that are converted before their bytes are written. Because of this limit, the bytes of a large
+/// record are never all in memory.
 const CHUNK: usize = 1 << 12;
 /// Number of further file numbers that the runtime tries if a file exists. Without this limit, a program that is
 /// restarted again and again would fill the disk with records.
@@ -73,8 +73,8 @@ pub struct FlightRecorder {
     on_written: OnWritten,
 }
 
-// The options contain functions. The runtime calls these functions through shared references, and they are `Send` and
-// `Sync`. Therefore, a caught panic in other code leaves no option in an invalid state.
+// The options contain functions. These functions are `Send` and `Sync`, and the runtime calls them through shared
+// references. Therefore, if other code panics and the panic is caught, all options are still in a valid state.
 impl UnwindSafe for FlightRecorder {}
 impl RefUnwindSafe for FlightRecorder {}
 
@@ -156,8 +156,8 @@ impl FlightRecorder {
     /// three counters, each with this maximum: for panics and long steps, for signals, and for consoles. When a counter
     /// has reached the maximum, the runtime writes no further file for the causes of this counter. If several panics,
     /// long steps or signals occur before the thread of the flight recorder begins to write a file, they share this
-    /// file. The name of the file contains the first of these causes, and only the counter of this cause counts the
-    /// file.
+    /// file. The name of the file contains the first of these causes. The file counts only toward the counter of this
+    /// cause.
     pub fn max_files(mut self, count: u32) -> Self {
         self.max_files = count;
         self
@@ -200,8 +200,8 @@ pub struct FlightSummary {
     /// Number of events that are missing, because newer events have overwritten them. The number includes all events
     /// that were overwritten since the runtime was built.
     pub overwritten: u64,
-    /// Length of the last period from which no event is missing. The period ends when the copy of the buffers begins.
-    /// The record also contains earlier events of workers that had fewer events.
+    /// Length of the last complete period: the record contains all events of this period. The period ends when the copy
+    /// of the buffers begins. The record also contains earlier events of workers that had fewer events.
     pub complete: Duration,
 }
 
@@ -251,7 +251,7 @@ struct Requests {
     is_reserved: bool,
 }
 
-/// Reason for which the runtime writes no flight record for a console.
+/// Reason why the runtime writes no flight record for a console.
 #[cfg(feature = "console")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordRefusal {
@@ -389,12 +389,12 @@ impl Flight {
         self.changed.notify_all();
     }
 
-    /// Waits until all requested files are written and the thread has ended. If the thread itself makes this call,
-    /// because the function of `on_written` drops the runtime, the call does not wait for the thread. In this case, the
-    /// thread ends after the function of `on_written` has returned.
+    /// Waits until all requested files are written and the thread has ended. The user's function (see `on_written`) may
+    /// drop the runtime. In this case, the thread itself makes this call, so the call does not wait for the thread. The
+    /// thread then ends after the user's function has returned.
     fn stop(&self) {
-        // The end of a watch may wait for a thread. Therefore this function releases the lock before it drops the
-        // watches.
+        // The drop of a watch may wait for another thread. Therefore this function releases the lock before it drops
+        // the watches.
         let watches = std::mem::take(&mut *self.watches.lock());
         drop(watches);
         self.requests.lock().stop = true;
@@ -475,9 +475,9 @@ impl Recorder {
 }
 
 impl Metrics {
-    /// Starts the thread that writes the requested records, if the options need it, and begins to watch for the signals
-    /// of the options. The thread and the watches end after
-    /// [`Recorder::stop_writer`]. `label` is a part of the file names.
+    /// If the options enable a cause of a record: starts the thread that writes the requested records, and begins to
+    /// watch for the signals of the options. The thread and the watches end after [`Recorder::stop_writer`]. `label` is
+    /// a part of the file names.
     ///
     /// # Errors
     /// Returns the error of the system if the thread cannot be started, or if a signal cannot be watched.
@@ -524,7 +524,7 @@ pub(crate) struct FlightCopy {
     entries: Vec<TraceEntry>,
     /// Time at which the copy began. The copy contains no later events.
     now: u64,
-    /// Start of the period from which no event is missing.
+    /// Start of the complete period: the copy contains all events from this time to `now`.
     complete_since: u64,
     /// Number of records that were overwritten before they were copied.
     overwritten: u64,
@@ -538,7 +538,8 @@ struct RingCopy {
 }
 
 impl RingCopy {
-    /// Copies all rings. The copies are unpacked later, because the workers write further records in the meantime.
+    /// Copies all rings. The copies are unpacked later. The copy must be fast, because the workers write further
+    /// records in the meantime.
     fn all(recorder: &Recorder) -> Vec<Self> {
         let copy = |ring: &Ring| {
             let mut records = Vec::new();
@@ -559,8 +560,8 @@ impl FlightCopy {
     /// Copies the rings. `now` returns the present time.
     ///
     /// During the copy, each worker continues to write its ring. If the system suspends this thread during the copy, a
-    /// busy worker may overwrite all records from before the copy. In this case, the rings are copied again, and the
-    /// workers discard their events during the second copy.
+    /// busy worker may overwrite all records that it wrote before the copy began. In this case, the rings are copied
+    /// again, and the workers discard their events during the second copy.
     pub(crate) fn new(recorder: &Recorder, now: impl Fn() -> u64) -> Self {
         let copy_all = || (now(), RingCopy::all(recorder));
         let (mut begun, mut copies) = copy_all();
@@ -571,7 +572,7 @@ impl FlightCopy {
         Self::join(begun, copies)
     }
 
-    /// Puts the records of all rings in the order of their times. `now` is the time at which the copy began.
+    /// Merges the records of all rings in the order of their times. `now` is the time at which the copy began.
     fn join(now: u64, copies: Vec<RingCopy>) -> Self {
         let mut copy = Self { entries: Vec::new(), now, complete_since: 0, overwritten: 0 };
         for RingCopy { records, overwritten } in copies {

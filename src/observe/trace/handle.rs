@@ -18,12 +18,12 @@ const INTERVAL: Duration = Duration::from_millis(10);
 pub struct TraceSummary {
     /// Number of events that the trace contains.
     pub events: u64,
-    /// Number of turns and other events that are missing from the trace. A turn that a worker skipped counts once. An
-    /// event is missing for one of these reasons:
+    /// Number of turns and other events that are missing from the trace. If a worker skipped a whole turn, the turn
+    /// counts as one event. An event is missing for one of these reasons:
     /// - A worker reached its limit.
     /// - The trace reached its [maximum rate](crate::observe::TraceOptions::max_rate).
-    /// - In a runtime with a [flight recorder](crate::Builder::flight_recorder), newer events replaced the event before
-    ///   the thread of the trace read it.
+    /// - In a runtime with a [flight recorder](crate::Builder::flight_recorder), the thread of the trace read its ring
+    ///   too late: newer events had already overwritten the event.
     pub lost: u64,
 }
 
@@ -182,7 +182,7 @@ impl HandleState {
         self.set_result(collector.finish(written, &self.clock));
     }
 
-    /// Collects the events on this thread. If the writer fails, or the trace has reached a limit, ends the trace.
+    /// Collects the events on this thread. Ends the trace if the writer fails, or if the trace has reached a limit.
     fn collect_here(&self) {
         let mut state = self.state.lock();
         let Some(mut collector) = state.collector.take() else { return };

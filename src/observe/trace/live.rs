@@ -96,7 +96,7 @@ impl Unread {
             // A later entry `Lost` reports the number of skipped events.
             return;
         }
-        // Number of events that were lost before they reached this buffer, and that this entry reports.
+        // Number of lost events that this entry reports. These events never reached this buffer.
         let known = if let TraceEvent::Lost { total } = entry.event { total } else { 0 };
         self.lost += known;
         // One place stays free for the entry that reports the number of discarded events.

@@ -65,9 +65,9 @@ impl TraceOptions {
     }
 
     /// Sets the maximum number of events per second. Default: no limit. When the limit is reached, the trace skips
-    /// turns until the next second begins. A turn that begins before the limit is reached is recorded as a whole, so a
-    /// second may have a few events more than the maximum. [`TraceSummary::lost`](crate::observe::TraceSummary::lost)
-    /// counts the skipped events.
+    /// turns until the next second begins. A turn that begins below the limit is recorded as a whole. Therefore, a
+    /// second may contain a few more events than the maximum.
+    /// [`TraceSummary::lost`](crate::observe::TraceSummary::lost) counts the skipped events.
     pub fn max_rate(mut self, events_per_second: u64) -> Self {
         self.max_rate = Some(events_per_second);
         self
@@ -112,11 +112,12 @@ impl Filter {
 /// Decision whether a trace contains an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// The trace contains the entry. Before the entry, this number of events of the same lane is missing.
+    /// The trace contains the entry. `missing` is the number of events of the same lane that are missing before this
+    /// entry.
     Taken { missing: u64 },
     /// The entry belongs to no process of the trace.
     Foreign,
-    /// The limit of the rate is reached.
+    /// The entry is skipped, because the trace has reached its maximum rate.
     Skipped,
 }
 
@@ -137,11 +138,12 @@ pub(super) struct Selection {
     others: BTreeSet<u64>,
     /// Time of the last entry, in whole seconds, and the number of entries that were taken in this second.
     second: (u64, u64),
-    /// If the rate is limited, the state of each lane.
+    /// State of each lane. Empty if the rate is not limited.
     lanes: BTreeMap<u16, LaneLimit>,
-    /// If the rate is limited, the processes whose states the trace shows. The end of a shown process is not skipped.
+    /// Processes whose states the trace shows. Empty if the rate is not limited. The trace never skips the end of such
+    /// a process.
     shown: BTreeSet<u64>,
-    /// Whether the only process of the trace has exited.
+    /// True if the trace contains only one process, and this process has exited.
     is_over: bool,
 }
 
@@ -243,9 +245,9 @@ impl Selection {
         is_new && self.add(process, find(process), recorder)
     }
 
-    /// If the event is the exit of a process that the filter selects, adds the process. The selection decides later
-    /// about the entries before the exit. At that time, the process no longer exists, so a lookup does not find the
-    /// process.
+    /// If the event is the exit of a process that the filter selects, adds the process. The selection decides only
+    /// later whether the trace contains the entries from before the exit. At that time, the process no longer exists,
+    /// so a lookup does not find the process.
     pub(super) fn find_ended(&mut self, event: &TraceEvent, recorder: &Recorder) {
         if let TraceEvent::Ended { process, label } = *event
             && self.is_partial()
@@ -304,7 +306,7 @@ impl Selection {
             _ => {}
         }
         if lane.skips && !is_end {
-            // An entry `Lost` stands for all events that its worker has discarded.
+            // A `Lost` entry stands for all events that its worker has discarded.
             lane.missing += if let TraceEvent::Lost { total } = entry.event { total } else { 1 };
             return Admission::Skipped;
         }
@@ -341,7 +343,7 @@ mod tests {
         let taken = Admission::Taken { missing: 0 };
         assert_eq!(admit(0, 0, begins(1)), taken);
         assert_eq!(admit(1, 0, TraceEvent::Received { process: 1 }), taken);
-        // The turn that was begun is recorded as a whole.
+        // The turn began below the limit, so it is recorded as a whole.
         assert_eq!(admit(2, 0, TraceEvent::Received { process: 1 }), taken);
         assert_eq!(admit(3, 0, begins(2)), Admission::Skipped);
         assert_eq!(admit(4, 1, begins(3)), Admission::Skipped);

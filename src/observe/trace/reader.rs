@@ -16,8 +16,8 @@ use crate::platform::sync::tally::Ordering;
 /// free. Therefore a turn that begins below this limit does not overwrite records that the reader has not read.
 pub(super) const PERMITTED: u64 = CAPACITY as u64 / 4;
 
-/// Number of records per second that a thread may write over a longer time. Without this limit, the thread of a trace
-/// needed a fifth of a core for the events of one busy worker. Bursts of `PERMITTED` records are still possible.
+/// Number of records per second that a thread may write on average. Without this limit, the thread of a trace needed a
+/// fifth of a core for the events of one busy worker. Bursts of `PERMITTED` records are still possible.
 const PER_SECOND: u64 = 50_000;
 
 /// Reads the events of a runtime in the order of their times.
@@ -54,9 +54,8 @@ struct Cursor {
 }
 
 impl EntryReader {
-    /// Begins to read. `begin` tells the runtime that events are recorded, and returns the processes that exist now and
-    /// that the filter selects. `new` also returns the processes that `begin` has returned. `find` returns the label of
-    /// a process.
+    /// Begins to read. `begin` tells the runtime to record events. It returns the existing processes that the filter
+    /// selects. `new` also returns the processes that `begin` has returned. `find` returns the label of a process.
     pub(crate) fn new(
         metrics: &Arc<Metrics>,
         (options, filter): (&TraceOptions, Filter),
@@ -108,7 +107,7 @@ impl EntryReader {
         self.selection.is_partial()
     }
 
-    /// Returns the number of events that were passed to the caller. Events `Lost` are not counted.
+    /// Returns the number of events that were passed to the caller. `Lost` events are not counted.
     #[cfg(feature = "console")]
     pub(super) fn events(&self) -> u64 {
         self.events
@@ -137,8 +136,9 @@ impl EntryReader {
             let (next, overwritten) = ring.read(cursor.next, |record| {
                 let Some(mut entry) = TraceEntry::unpack(record) else { return };
                 if let TraceEvent::Lost { total } = &mut entry.event {
-                    // A record in the ring counts all discarded events since the first trace. The entries of this
-                    // reader count the events since the previous event `Lost` of this ring.
+                    // A `Lost` record in the ring counts all events that were discarded since the first trace. A `Lost`
+                    // entry of this reader counts only the events that were discarded since the previous `Lost` record
+                    // of this ring.
                     let known = cursor.lost;
                     cursor.lost = known.max(*total);
                     *total -= known.min(*total);
@@ -196,8 +196,8 @@ impl EntryReader {
 }
 
 impl Recorder {
-    /// Ends one session that has this filter. Then calls `end`, which tells the runtime which processes are still
-    /// recorded.
+    /// Ends one session that has this filter. Then calls `end`. The function `end` tells the runtime which processes it
+    /// must still record.
     pub(crate) fn end_session(&self, filter: &Filter, end: impl FnOnce()) {
         self.changes.with(|()| {
             self.change_filters(|filters| {

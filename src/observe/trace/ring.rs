@@ -48,7 +48,7 @@ impl Ring {
         size_of_val(&*self.slots)
     }
 
-    /// Returns whether the writer may write further records, at most `reserve` records beyond the limit.
+    /// Returns whether the writer may write another record. The writer may exceed its limit by `reserve` records.
     #[inline]
     pub(super) fn has_room(&self, reserve: u64) -> bool {
         self.writer.written.load(Relaxed) < self.limit.load(Relaxed).saturating_add(reserve)
@@ -59,8 +59,8 @@ impl Ring {
     pub(crate) fn push(&self, record: Record) {
         let number = self.writer.written.load(Relaxed);
         // Pairs with the acquire fence in `read`. This call stores several words below. If a reader has copied one of
-        // these words, its second load of `written` returns `number` or more. The reader then discards the record that
-        // these words overwrite.
+        // these words, the reader's second load of `written` returns `number` or more. The reader then discards the
+        // record that these words overwrite.
         if !planted!("trace_writer_has_no_fence") {
             fence(Release);
         }
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(room(), 3);
         (0..9).for_each(|_| ring.permit(1, 4));
         assert_eq!(room(), 4);
-        // Records that were written beyond the limit do not lower the number of records that a later call permits.
+        // A later call permits its full number of records, even if records were written beyond the limit.
         ring.push([0; WORDS]);
         ring.permit(2, 4);
         assert_eq!(room(), 2);

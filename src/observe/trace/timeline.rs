@@ -54,7 +54,7 @@ impl Gauges {
 pub(crate) struct Alive {
     pub(crate) label: u32,
     pub(crate) state: Option<ProcessState>,
-    /// Whether the process has received all its messages and waits for the next message.
+    /// True if the process has received all its messages and waits for the next message.
     pub(crate) is_mailbox_empty: bool,
 }
 
@@ -68,7 +68,7 @@ struct LaneState {
     running: Running,
     /// Whether the slice `blocked worker` is open inside the slice of the step.
     blocked: bool,
-    /// Whether the lane has an open slice (begun, not ended) for the search or the sleep of its worker.
+    /// Whether the slice for the search or the sleep of the worker is open (begun, not ended).
     rests: bool,
 }
 
@@ -107,7 +107,7 @@ struct ProcessTrack {
 
 /// If the tables have fewer processes than this number, they are not searched for dead processes.
 const FEW: usize = 1 << 12;
-/// Number of calls of [`Timeline::forget_dead`] after which a process that was found dead is removed.
+/// [`Timeline::forget_dead`] removes a process this number of calls after it has found the process dead.
 const REMOVAL_DELAY: u32 = 2;
 
 /// The state of the conversion.
@@ -122,7 +122,8 @@ pub(super) struct Timeline {
     /// Number of lanes of threads outside the slots.
     outside: u16,
     processes: BTreeMap<u64, ProcessTrack>,
-    /// Minimum number of processes at which [`forget_dead`](Self::forget_dead) searches for dead processes.
+    /// [`forget_dead`](Self::forget_dead) searches for dead processes only if the tables have at least this number of
+    /// processes.
     most: usize,
     /// Processes that were found dead and are not removed yet.
     dead: BTreeSet<u64>,
@@ -173,8 +174,7 @@ impl Timeline {
         }
     }
 
-    /// Turns off the arrows of messages that were sent before this time, because events from before this time are
-    /// missing.
+    /// Disables the arrows of all messages that were sent before `time`, because earlier events are missing.
     pub(super) fn no_arrows_before(&mut self, time: u64) {
         self.arrows_from = time;
     }
@@ -318,8 +318,8 @@ impl Timeline {
     }
 }
 
-/// Maximum number of arrows to messages that a process has not received yet. If a mailbox contains more messages, its
-/// messages have no arrows.
+/// Maximum number of messages in a mailbox that have arrows. If a mailbox contains more messages, none of its messages
+/// has an arrow.
 const MOST_ARROWS: usize = 1 << 16;
 
 /// Id of the arrow of a command.
@@ -365,7 +365,7 @@ impl View<'_> {
         self.begin_state(process, state, self.at);
     }
 
-    /// Records that the mailbox of this process is empty. From now on, the contents of this mailbox are known.
+    /// Notes that the mailbox of this process is empty. From now on, the contents of this mailbox are known.
     fn mailbox_is_empty(&mut self, process: u64) {
         if self.at >= self.timeline.arrows_from {
             self.timeline.messages.entry(process).or_default();
@@ -562,7 +562,7 @@ impl View<'_> {
     }
 
     /// Returns the state of the lane. If the lane is new, describes its track. The threads outside the slots are
-    /// numbered in the order in which they occur in the trace, so that equal simulations have equal traces.
+    /// numbered in the order in which they occur in the trace. Therefore two equal simulations have equal traces.
     fn lane_state(&mut self) -> &mut LaneState {
         let Timeline { lanes, outside, packets, .. } = &mut *self.timeline;
         lanes.entry(self.lane.number()).or_insert_with(|| {

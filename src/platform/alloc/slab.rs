@@ -100,7 +100,7 @@ struct Slab {
     previous: Cell<NonNull<Slab>>,
     /// Free blocks that have already been in use.
     back: Cell<Blocks>,
-    /// Number of blocks that have not been in use since the slab was created. These blocks are the last blocks of the
+    /// Number of blocks that have never been in use since the slab was created. These blocks are the last blocks of the
     /// slab.
     fresh: Cell<usize>,
     /// Number of blocks in use.
@@ -157,8 +157,8 @@ impl Slabs {
         (SLAB.size() - self.begin()) / self.size
     }
 
-    /// Takes at least one block and at most `most` blocks. This function begins a new slab only if no slab has a free
-    /// block and the call has not taken a block yet.
+    /// Takes at least one block and at most `most` blocks. A call begins a new slab only for its first block, and only
+    /// if no slab has a free block.
     pub(super) fn draw(&mut self, most: usize) -> Blocks {
         let mut drawn = Blocks::NONE;
         while drawn.count < most {
@@ -228,10 +228,11 @@ impl Slabs {
     }
 
     fn slab<'a>(&self, at: NonNull<Slab>) -> &'a Slab {
-        // SAFETY: `begin_one` wrote the header of each slab. `self` calls this function only for a slab that is in the
-        // ring, has a block in use, or was begun just now. Such a slab is allocated. All fields of a header are
-        // `Cell`s, and headers are accessed only through shared references. Only one thread at a time accesses the
-        // headers, because each access needs a reference to `self`, and the type of `self` is not `Sync`.
+        // SAFETY: `begin_one` wrote the header of each slab. `self` calls this function only for three kinds of slabs:
+        // a slab in the ring, a slab with a block in use, and a slab that `begin_one` has just initialized. Such a slab
+        // is allocated. All fields of a header are `Cell`s, and headers are accessed only through shared references.
+        // Only one thread at a time accesses the headers, because each access needs a reference to `self`, and the type
+        // of `self` is not `Sync`.
         unsafe { at.as_ref() }
     }
 
@@ -420,8 +421,8 @@ mod tests {
         let (mut out, mut most) = (Vec::new(), 0);
         let mut chance = Rng::seeded(1);
         for round in 0..if cfg!(miri) { 200 } else { 20_000 } {
-            // The test alternates between two periods of 1,000 rounds: first more blocks are drawn than given back,
-            // and then fewer.
+            // The test alternates between two phases of 1,000 rounds. In the first phase, it draws more blocks than it
+            // gives back. In the second phase, it draws fewer blocks than it gives back.
             let grows = round % 2_000 < 1_000;
             if chance.below(10) < if grows { 6 } else { 4 } {
                 let (had, (some, nothing)) = (out.len(), slabs.counted());

@@ -47,7 +47,7 @@ const WAKE: Token = Token(usize::MAX);
 /// Number of low bits of a token that hold the index of a source. The higher bits hold the generation.
 const INDEX_BITS: u32 = usize::BITS / 2 + if usize::BITS == 32 { 4 } else { 0 };
 
-/// Number of sources for which an empty table keeps its memory.
+/// An empty table keeps its memory only if the memory has room for at most this number of sources.
 const KEPT: usize = 1_024;
 
 /// Maximum number of registered sources.
@@ -131,8 +131,8 @@ impl Poller {
         })
     }
 
-    /// Records events in their sources, and appends the wakers of the operations that can continue to `ready`. Ignores
-    /// the events of deregistered sources. Returns true if one of the events is a wake-up of the poller.
+    /// Records the events in their sources. Appends to `ready` the wakers of the operations that can now continue.
+    /// Ignores the events of deregistered sources. Returns true if one of the events is a wake-up of the poller.
     fn handle_events(&self, events: &Events, ready: &mut Vec<Waker>) -> bool {
         let (mut table, mut woken) = (None, false);
         for event in events {
@@ -177,7 +177,8 @@ impl Poller {
         Ok(source)
     }
 
-    /// Deregisters a socket. Events of this socket that the system has already reported are ignored from now on.
+    /// Deregisters a socket. From now on, the poller ignores the events of this socket, even if the system has already
+    /// reported them.
     pub(crate) fn deregister(&self, system: &mut impl System, source: &Source) {
         // An error means that the system does not know the descriptor, because the descriptor is already closed.
         let _ = self.registry.deregister(system);
@@ -189,8 +190,9 @@ impl Poller {
         self.table.lock().sources.len()
     }
 
-    /// Calls `visit` with each operation that waits for a socket. The call holds the lock of the table only while it
-    /// reads [`VISITED`] sources, so an event waits only a short time for the lock. `visit` must not call user code.
+    /// Calls `visit` with each operation that waits for a socket. The call reads at most [`VISITED`] sources before it
+    /// releases the lock of the table. Therefore an event waits only a short time for the lock. `visit` must not call
+    /// user code.
     pub(crate) fn visit_waiters(&self, visit: &mut dyn FnMut(SocketWait<'_>)) {
         let mut first = 0;
         loop {
@@ -299,7 +301,7 @@ mod tests {
         assert!(timekeeper.join().expect("it does not panic"), "it did not wait");
     }
 
-    /// 12.1b: if a call that does not wait takes a wake-up, the next wait of the timekeeper returns immediately.
+    /// 12.1b: a call that does not wait may take a wake-up. The next wait of the timekeeper then returns immediately.
     #[test]
     fn a_wake_up_taken_by_a_call_without_waiting_ends_the_next_wait() {
         let poller = poller();
@@ -317,7 +319,7 @@ mod tests {
         assert!(!poller.turns.calls.lock().is_woken);
     }
 
-    /// 12.1b: if the system could refuse a time limit, the poller shortens this time limit.
+    /// 12.1b: the poller shortens a time limit that the system could refuse.
     #[test]
     fn the_time_limit_of_the_system_is_at_most_one_day() {
         for (limit, expected) in [

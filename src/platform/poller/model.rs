@@ -24,7 +24,7 @@ struct ModelSystem {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether the system has an event of a wake-up that no call has taken yet.
+    /// True after a wake-up, until a call has taken the event of this wake-up.
     has_event: bool,
     ready: Vec<Waker>,
 }
@@ -46,8 +46,8 @@ impl ModelPoller {
         &self.waker
     }
 
-    /// Works like `poll` of the real poller. In a model, no time passes. Therefore a wait whose time limit is not
-    /// zero ends only with an event.
+    /// Works like `poll` of the real poller. In a model, no time passes. Therefore a wait ends only with an event,
+    /// unless its time limit is zero.
     pub(crate) fn poll(&self, wait: Wait, ready: &mut Vec<Waker>) -> bool {
         self.turns.call(wait, |(), limit| {
             let mut state = self.system.state.lock();

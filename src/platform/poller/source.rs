@@ -49,7 +49,7 @@ mod bit {
     /// before its first event.
     pub(super) const READ_REPORTED: u32 = 1 << 6;
     pub(super) const WRITE_REPORTED: u32 = 1 << 7;
-    /// Number that each event adds to the counter of events. The counter consists of this bit and all higher bits.
+    /// Each event adds this number to the counter of events. The counter consists of this bit and all higher bits.
     pub(super) const EVENT: u32 = 1 << 8;
 }
 
@@ -531,7 +531,8 @@ mod tests {
     }
 
     /// 12.3c: an event takes the wakers of all futures of its direction, in the order of their arrival. A dropped
-    /// future leaves no waker in the list. A poll function replaces only the waker of an earlier poll function.
+    /// future leaves no waker in the list. A call of `poll_ready` replaces only the waker of an earlier call of
+    /// `poll_ready`.
     #[test]
     fn an_event_takes_the_wakers_of_its_direction() {
         let source = waiting();
@@ -585,8 +586,8 @@ mod tests {
                 }
                 let waker = Waker::from(Arc::new(Unpark(thread::current())));
                 let mut key = None;
-                // The variable `data` represents the data in the system. If the event for some data came before the
-                // check, this load sees the data.
+                // The variable `data` represents the data in the system. The other thread writes the data before it
+                // reports the event. Therefore, after an event, this load sees the data of the event.
                 while data.load(Ordering::SeqCst) < EVENTS {
                     let polled = if by_key {
                         source.poll_ready_as(Direction::Read, &waker, &mut key)

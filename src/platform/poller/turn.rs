@@ -11,10 +11,10 @@
 //! the poller, and no thread would wait for the sockets.
 //!
 //! Several threads may call the poller, but the system reports each wake-up of the poller to only one of these calls.
-//! Each wake-up is meant for the timekeeper. However, a call that does not wait may take the wake-up, and the wait of
-//! the helper thread may take the wake-up. Such a call records the wake-up, and the next wait of the timekeeper ends
-//! immediately. Without the record, the wake-up could be lost: if the timekeeper has checked for wake-ups just before
-//! this wake-up, the timekeeper would then wait.
+//! Each wake-up is meant for the timekeeper. However, two other calls may receive the wake-up: a call that does not
+//! wait, and the wait of the helper thread. Such a call records the wake-up, and the next wait of the timekeeper ends
+//! immediately. Without the record, the wake-up could be lost: the timekeeper checks for wake-ups just before this
+//! wake-up, and then waits.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::platform::poller::Wait;
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::platform::sync::{TryMutex, planted};
 
-/// Result of a call of the system.
+/// Result of a call to the system.
 #[cfg_attr(procession_loom, expect(dead_code, reason = "the calls of a model do not fail"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Called {
@@ -31,7 +31,7 @@ pub(super) enum Called {
         /// Whether one of the events was a wake-up of the poller.
         woken: bool,
     },
-    /// A signal of the system has ended the call.
+    /// A signal interrupted the system call.
     Interrupted,
     Failed,
 }
@@ -46,11 +46,11 @@ pub(super) struct Turns<S> {
     is_stopped: AtomicBool,
 }
 
-/// State that a call of the system needs.
+/// State that a call to the system needs.
 #[derive(Debug)]
 pub(super) struct Calls<S> {
     pub(super) system: S,
-    /// Whether a call other than the wait of the timekeeper has taken a wake-up.
+    /// True if another call has received a wake-up that was meant for the wait of the timekeeper.
     pub(super) is_woken: bool,
 }
 

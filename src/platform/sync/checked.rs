@@ -125,9 +125,9 @@ pub(crate) mod counts {
     }
 
     #[expect(unsafe_code, reason = "the checker's cell is not `Sync`")]
-    // SAFETY: loom runs one thread of a model at a time, and reports conflicting accesses to `memory` that have no
-    // happens-before edge. `freed` is read only during a read of `memory`, and is written only during a write of
-    // `memory`. Therefore, loom reports each data race on `freed`.
+    // SAFETY: loom runs one thread of a model at a time. If two conflicting accesses to `memory` have no happens-before
+    // edge between them, loom reports the two accesses. `freed` is read only during a read of `memory`, and is written
+    // only during a write of `memory`. Therefore, loom reports each data race on `freed`.
     unsafe impl Sync for Explored {}
 
     impl Explored {

@@ -34,8 +34,8 @@ impl Event {
         EventListener { event: Arc::clone(&self.0), number }
     }
 
-    /// Notifies listeners, starting with the oldest listener. This function stops when `count` listeners have a
-    /// notification that they have not taken yet.
+    /// Notifies listeners, starting with the oldest listener. This function stops when the number of notified listeners
+    /// is `count`. A listener that has taken its notification is not counted.
     pub(crate) fn notify(&self, count: usize) {
         let mut wakers = Vec::new();
         let mut listeners = self.0.lock();

@@ -1,11 +1,11 @@
 //! `Lock`: a spin lock for critical sections of a few instructions. For such a short section, blocking a waiting thread
 //! in the operating system would take more time than spinning. No user code runs while a lock is held. A waiting thread
-//! first spins. After some spins, the waiting thread offers its core to other threads, because the system may have
+//! first spins. After some spins, the waiting thread yields its core to other threads, because the system may have
 //! preempted the thread that holds the lock.
 //!
 //! This file has unsafe code, because the unlock of this lock is cheaper than the unlock of the standard library's
-//! mutex. The unlock of this lock is a plain store, and the unlock of the standard mutex is a read-modify-write. A
-//! message takes three locks, and this type of lock makes a message a sixth cheaper (bench `ring`).
+//! mutex. The unlock of this lock is a plain store, and the unlock of the standard mutex is a read-modify-write. The
+//! transfer of one message takes three locks. With this type of lock, the transfer is a sixth cheaper (bench `ring`).
 
 #![allow(unsafe_code)]
 
@@ -16,7 +16,7 @@ use std::ops::{Deref, DerefMut};
 use crate::platform::sync::atomic::{AtomicU8, Ordering};
 use crate::platform::sync::{hint, thread};
 
-/// Number of spins of a waiting thread before the thread offers its core to other threads.
+/// Number of spins before a waiting thread yields its core to other threads.
 const SPINS: u32 = 64;
 
 const FREE: u8 = 0;
@@ -62,8 +62,8 @@ impl<T, B> Lock<T, B> {
 
     #[inline]
     pub(crate) fn lock(&self) -> LockGuard<'_, T, B> {
-        // Acquire pairs with the stores in the `drop` and in the `mark` of the guard, which have release ordering.
-        // Therefore, this thread sees the writes of the last holder.
+        // The acquire swap pairs with the release stores in the guard's `drop` and `mark`. Therefore, this thread sees
+        // the writes of the last holder.
         if self.state.swap(HELD, Ordering::Acquire) == HELD {
             self.wait();
         }

@@ -22,12 +22,12 @@ const FIRST: u64 = 1 << 32;
 /// Capacity of a mailbox, and the policy for a message that arrives at a full mailbox: see
 /// [`ProcessBuilder::mailbox_capacity`](crate::ProcessBuilder::mailbox_capacity).
 ///
-/// The capacity limits the number of unread messages in the mailbox. A message that
-/// [`receive_where`](crate::Mailbox::receive_where) has passed over counts as unread. A message that a hand-written
-/// process has taken out of the mailbox for a step is not counted. Completions and other events are not counted, and
-/// are never refused or dropped. [Urgent messages](crate::Address::send_urgent) are counted separately, with the same
-/// limit. A capacity of 0 is treated as 1. In contrast, a [`Limits::mailbox_capacity`](crate::Limits::mailbox_capacity)
-/// of 0 refuses every message.
+/// The capacity limits the number of unread messages in the mailbox. If
+/// [`receive_where`](crate::Mailbox::receive_where) skips a message, this message counts as unread. A message that a
+/// hand-written process has taken out of the mailbox for a step is not counted. Completions and other events are not
+/// counted, and are never refused or dropped. [Urgent messages](crate::Address::send_urgent) are counted separately,
+/// with the same limit. A capacity of 0 is treated as 1. In contrast, a
+/// [`Limits::mailbox_capacity`](crate::Limits::mailbox_capacity) of 0 refuses every message.
 ///
 /// With every policy, a sender can wait for free space in the mailbox with
 /// [`Address::send_wait`](crate::Address::send_wait).
@@ -105,7 +105,7 @@ pub(super) struct Bounded<M> {
     queue: VecDeque<Option<M>>,
     /// Number of the oldest message.
     first: u64,
-    /// Number of messages that the receiver has taken from behind the oldest message.
+    /// Number of messages that the receiver has taken while an older message was in the queue.
     taken_behind: u64,
     most: usize,
     policy: OverflowPolicy,
@@ -119,8 +119,7 @@ pub(super) struct Bounded<M> {
     room_waiter: Option<RoomWaiter>,
     /// Waker of a task that waits for room and has stored no message in this mailbox.
     watcher: Option<Waker>,
-    /// Whether the receiver handles a message, that is, the receiver has taken a message and has not requested the
-    /// next message yet.
+    /// True after the receiver has taken a message, until the receiver requests the next message.
     busy: bool,
     times: MessageTimes,
     /// Number and timer of the measured message.
@@ -189,9 +188,9 @@ impl<M> Bounded<M> {
         self.high = self.high.max(self.queue.len());
     }
 
-    /// Stores a message whose sender has not waited for room in the queue. The message is measured if no other message
-    /// is measured and the clock selects this message. The message need not be the oldest message, because the queue
-    /// knows the number of each message.
+    /// Stores a message in the queue. The sender of this message has not waited for room. The message is measured if no
+    /// other message is measured and the clock selects this message. The message need not be the oldest message,
+    /// because the queue knows the number of each message.
     fn store_timed(&mut self, message: M, clock: &impl MessageClock) {
         if self.measured.is_none()
             && clock.may_measure()
@@ -210,7 +209,7 @@ impl<M> Bounded<M> {
         measured.into_iter().for_each(|(_, timer)| timer.record());
     }
 
-    /// Returns the arrival time of the first message that was stored after the most recent removal: see
+    /// Returns the time at which the first message arrived after the most recent removal of a message: see
     /// [`MessageTimes::unread_since`].
     pub(super) fn unread_since(&self) -> Option<u64> {
         self.times.unread_since()
@@ -488,8 +487,8 @@ mod tests {
         assert_eq!((queue.pop(), queue.pop(), queue.high()), (Some(1), None, 2));
     }
 
-    /// A receiver takes messages out with `look` and `settle`, and another process returns them. This can happen any
-    /// number of times: the numbers of the messages do not drift.
+    /// A receiver takes messages out with `look` and `settle`, and another process returns them. Even after many
+    /// repetitions, the first message has the number `FIRST`.
     #[test]
     fn the_numbers_of_returned_messages_do_not_drift() {
         let mut queue = Bounded::new(OverflowPolicy::Reject, 4);
@@ -506,7 +505,7 @@ mod tests {
             queue.put_first(taken);
             assert_eq!(queue.first, FIRST);
         }
-        // The counter of taken messages also counts a message from behind the oldest message.
+        // The counter of taken messages also counts a message that was not the oldest message.
         let mut number = FIRST + 1;
         let before = queue.taken();
         assert_eq!((queue.look(&mut number), queue.settle(number)), (Some(1), Some(1)));

@@ -41,7 +41,7 @@ impl<M> Taken<M> {
         self.claim.as_ref().is_none_or(Claim::is_alone)
     }
 
-    /// Returns the right of the process to take messages without the lock. The caller is in the turn of the process.
+    /// Returns the proof that the process may take messages without the lock. The caller is in the turn of the process.
     /// Returns `None` if the process has [handed over](crate::process::mailbox::Inbox::hand_over) its mailbox, and has
     /// not become the receiver again. If the process has taken no messages so far, `taken` is `None`.
     #[inline]

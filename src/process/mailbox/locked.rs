@@ -138,7 +138,7 @@ pub(crate) struct ClosedContents<M> {
 }
 
 impl<M> ClosedContents<M> {
-    /// Passes the messages to the inheriting router. The receiver may have returned messages to `inbox`. The returned
+    /// Passes the messages to the `inheriting_router`. The receiver may have returned messages to `inbox`. The returned
     /// messages are older than the other messages, so they come directly behind the urgent messages. Returns the
     /// messages that no router has taken, and that no process will read.
     pub(crate) fn settle(self, inbox: &Inbox<M>) -> Vec<M> {
@@ -215,8 +215,8 @@ impl<M> Locked<'_, M> {
         }
     }
 
-    /// Moves the unread messages and signals of a process to the next receiver. The messages are returned, and the
-    /// signals return to this inbox.
+    /// Moves the unread messages and signals of a process to the next receiver. This function returns the messages, and
+    /// puts the signals back into this inbox.
     #[cold]
     pub(super) fn take_over(&mut self, taken: &mut Taken<M>) -> VecDeque<M> {
         taken.hand_over(&mut self.state.aside.get_or_insert_default().signals, self.slot)
@@ -258,7 +258,7 @@ impl<M> Locked<'_, M> {
         let peak = match self.bounded() {
             Some(bounded) => bounded.high(),
             // If a message in the slot was the only message of the mailbox, `longest` does not count this message. If
-            // `Slot::taken` does not return 0, at least one message was in the slot at some time.
+            // `Slot::taken` returns more than 0, the slot contained a message at some time.
             None => (self.longest as usize).max(usize::from(self.slot.taken() != 0)),
         };
         peak.max(present)
@@ -439,8 +439,8 @@ impl<M> State<M> {
         self.aside.as_deref_mut()?.bounded.as_mut()
     }
 
-    /// Returns the router to which a message that is pushed now must be forwarded. Returns `None` if the message is
-    /// stored in this mailbox.
+    /// Returns the router to which a new message must be forwarded. Returns `None` if the message is stored in this
+    /// mailbox.
     pub(super) fn router(&self) -> Option<Arc<dyn Router<M>>> {
         match &self.aside.as_deref()?.forwarding {
             Forwarding::Routed { router, some_wait: false } => Some(Arc::clone(router)),

@@ -5,8 +5,8 @@
 //! If another operation inserts a message before this message, the measurement ends without a result. Therefore, no
 //! operation has to track the position of the measured message, and most operations need not check for a measured
 //! message. The measured times are still typical of all messages. A receiver takes out all messages together, and then
-//! reads them in order. So the time between the arrival and the reading of any message is about as long as the measured
-//! time.
+//! reads them in order. So all messages, measured or not, wait about equally long between their arrival and their
+//! reading.
 //!
 //! In a bounded mailbox, any message can be measured. The mailbox stores the number of the measured message.
 //!
@@ -54,13 +54,13 @@ impl fmt::Debug for MessageTimer {
 pub(super) struct MessageTimes {
     /// Timer of the oldest message, if the oldest message is measured.
     timer: Option<MessageTimer>,
-    /// Arrival time of the first message that was stored after the most recent removal, in ns. The value is 0 if this
+    /// Time in ns at which the first message arrived after the most recent removal of a message. The value is 0 if this
     /// time is not known.
     unread_since: u64,
 }
 
 impl MessageTimes {
-    /// Returns the arrival time of the first message that was stored after the most recent removal, in ns. Since this
+    /// Returns the time in ns at which the first message arrived after the most recent removal of a message. Since this
     /// time, the queue has not been empty, and the receiver has taken out no message. Returns `None` if this time is
     /// not known.
     pub(super) fn unread_since(&self) -> Option<u64> {
@@ -208,8 +208,8 @@ mod tests {
                 let message = side.next(&inbox, &own);
                 assert_eq!(message, unread.pop_front());
                 let recorded = std::mem::take(&mut *own.recorded.lock());
-                // In a bounded mailbox, the measured message may be another message than the oldest message. A
-                // process may take out all messages together.
+                // In a bounded mailbox, the measured message need not be the oldest message. A process may take out all
+                // messages together.
                 let first = message.into_iter().chain(unread.iter().copied());
                 let mut candidates = first.take(if bound == MailboxCapacity::Unbounded { 1 } else { usize::MAX });
                 assert!(recorded.len() <= usize::from(!is_ahead));

@@ -72,15 +72,15 @@ impl<M> Buffer<M> {
         self.0.as_ref().map_or(0, |more| size_of::<More<M>>() + more.messages.capacity() * size_of::<M>())
     }
 
-    /// Returns the arrival time of the first message that was stored in the buffer after the most recent removal: see
-    /// [`MessageTimes::unread_since`].
+    /// Returns the time at which the first message was stored in the buffer after the most recent removal of a message:
+    /// see [`MessageTimes::unread_since`].
     pub(super) fn unread_since(&self) -> Option<u64> {
         self.0.as_ref()?.times.unread_since()
     }
 
-    /// Appends a message while the buffer is empty. The message goes to the slot if possible. This function is not
-    /// inlined, so that the code for a further message of a burst needs fewer registers. The functions for the rare
-    /// cases are called last (tail calls). Therefore this function needs no stack frame.
+    /// Appends a message. The buffer must be empty. The message goes to the slot if possible. This function is not
+    /// inlined. Therefore, the path for the further messages of a burst needs fewer registers. The functions for the
+    /// rare cases are called last (tail calls). Therefore this function needs no stack frame.
     #[inline(never)]
     fn push_while_empty(&mut self, first: &Slot<M>, access: &mut SlotAccess, message: M, clock: &impl MessageClock) {
         if !first.is_full() && clock.may_measure() {
@@ -91,7 +91,7 @@ impl<M> Buffer<M> {
         }
     }
 
-    /// Appends a message that may be measured, while the slot and the buffer are empty.
+    /// Appends a message that may be measured. The slot and the buffer must be empty.
     #[cold]
     #[inline(never)]
     fn measure_or_push(&mut self, first: &Slot<M>, access: &mut SlotAccess, message: M, clock: &impl MessageClock) {

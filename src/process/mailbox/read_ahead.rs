@@ -1,6 +1,6 @@
 //! The part of a mailbox that only the receiver uses. The receiver takes messages out of the inbox in one lock
-//! operation, stores the messages in this part, and reads them without a lock. (With this part, the bench `counting`
-//! took 0.65 of the CPU time that it took with one lock operation for each message.)
+//! operation, stores the messages in this part, and reads them without a lock. (This part reduced the CPU time of the
+//! bench `counting` to 0.65 of the former time. Before, each message needed its own lock operation.)
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -33,8 +33,8 @@ pub(crate) struct Receiving(PhantomData<*const ()>);
 
 impl Receiving {
     /// Returns the proof for the thread that closes the mailbox. This thread holds the lock, and has the right to run
-    /// the process: in its last turn, or because the process is given up without a turn. If the mailbox belongs to no
-    /// process, there is no turn: each receiver of this mailbox takes messages under the lock.
+    /// the process: either this is the last turn of the process, or the process is given up without a turn. If the
+    /// mailbox belongs to no process, there is no turn: each receiver of this mailbox takes messages under the lock.
     #[inline]
     pub(super) fn closing(_: Option<InTurn>) -> Self {
         Self(PhantomData)
@@ -50,9 +50,9 @@ pub(crate) struct ReceiverTurn {
 
 impl ReceiverTurn {
     /// Returns the proof that the receiver with this claim is the current receiver. If another receiver is the current
-    /// receiver, or if this receiver is on trial, returns `None`. A first receiver without a claim always gets the
-    /// proof. If another receiver has replaced such a receiver, the user cannot reach the first receiver: see
-    /// [`Claim`].
+    /// receiver, or if this receiver is on trial, returns `None`. A receiver without a claim is a first receiver, and
+    /// always gets the proof. If another receiver has replaced this first receiver, the user cannot reach the first
+    /// receiver: see [`Claim`].
     #[inline]
     pub(super) fn of(claim: Option<&Claim>, turn: InTurn) -> Option<Self> {
         claim.is_none_or(Claim::is_settled).then_some(Self { turn })
@@ -96,9 +96,9 @@ struct Receivers {
 /// The claim of a receiver: the number of this receiver, and a reference to the shared [`Receivers`] of the mailbox.
 /// With a claim, a receiver can check whether another receiver has replaced it.
 ///
-/// A mailbox has one current receiver. If a mailbox has had only one receiver so far, this receiver has no claim. In
-/// another case, the first receiver of a mailbox has no claim either: another receiver is the current receiver, and
-/// the user cannot reach the first receiver.
+/// A mailbox has one current receiver. If a mailbox has had only one receiver so far, this receiver has no claim. The
+/// first receiver also has no claim in another case: another receiver is the current receiver, and the user cannot
+/// reach the first receiver.
 #[derive(Debug)]
 pub(super) struct Claim {
     number: u64,
@@ -117,8 +117,8 @@ impl Claim {
     #[inline(never)]
     fn is_current(&self) -> bool {
         // Relaxed is sufficient. If the number was changed under the lock, the lock orders this load after the change.
-        // If the number was changed in a turn of the process, the turns of the process order this load after the
-        // change.
+        // If the number was changed in a turn of the process, the change happens before this load, because the turns of
+        // a process happen one after another.
         self.receivers.current.load(Ordering::Relaxed) & !TRIAL == self.number || planted!("replaced_receiver_takes")
     }
 
@@ -205,8 +205,8 @@ pub(super) struct Ahead<M> {
     /// Claim of the receiver. The value is `None` for the first receiver of a mailbox, unless [`ReadAhead::renounce`]
     /// was called for this receiver.
     claim: Option<Claim>,
-    /// True from the time when a receive operation pauses because the budget is spent, until a later receive
-    /// operation continues although the budget is spent. The field is here and not in the `Mailbox`, because a
+    /// This flag is set when a receive operation pauses because the budget is spent. The flag is cleared when a later
+    /// receive operation continues although the budget is spent. The field is here and not in the `Mailbox`, because a
     /// `Mailbox` must be small.
     has_paused: bool,
     /// Whether a receive operation has paused since the last call of [`ReadAhead::begin_poll`].
@@ -305,11 +305,12 @@ impl<M> ReadAhead<M> {
     pub(super) fn store_in_trial_place(&mut self) -> bool {
         let Some(ahead) = self.0.as_deref_mut().map(Mutex::get_mut) else { return false };
         let is_on_trial = ahead.claim.as_ref().is_some_and(Claim::is_on_trial);
-        // If the replaced receiver is gone, no receiver would take the messages.
+        // If the replaced receiver was dropped, no receiver can take the messages.
         let is_shared = |place: &&TrialPlace<M>| is_on_trial && Arc::strong_count(place) > 1;
         let Some(place) = ahead.own_trial_place.as_ref().filter(is_shared) else { return false };
         let mut place = place.lock();
-        // The replaced receiver has not put the other messages aside, so it reads these messages again.
+        // Only the receiver on trial has put the other messages aside. Therefore, the replaced receiver reads these
+        // messages again.
         let own_stash = ahead.stash.split_off(ahead.inherited_stash.min(ahead.stash.len()));
         place.queue.extend(own_stash);
         place.queue.append(&mut ahead.queue);
@@ -337,14 +338,14 @@ impl<M> ReadAhead<M> {
         claim.get_or_insert_with(Claim::first).number = NEVER;
     }
 
-    /// Returns the right of this receiver to take messages. The caller holds the lock of the mailbox. Returns `None` if
-    /// the receiver was replaced.
+    /// Returns the proof that this receiver may take messages. The caller holds the lock of the mailbox. Returns `None`
+    /// if the receiver was replaced.
     #[inline]
     pub(super) fn receiving(&mut self) -> Option<Receiving> {
         (!self.is_replaced()).then_some(Receiving(PhantomData))
     }
 
-    /// Returns the right of this receiver to take messages without the lock. The caller is in the turn of the
+    /// Returns the proof that this receiver may take messages without the lock. The caller is in the turn of the
     /// process. Returns `None` if the receiver was replaced, or if the receiver is still on trial.
     #[inline]
     pub(crate) fn receiver_turn(&mut self, turn: InTurn) -> Option<ReceiverTurn> {
@@ -362,8 +363,8 @@ impl<M> ReadAhead<M> {
         }
     }
 
-    /// Returns whether a receive operation has paused, and no later receive operation has continued although the
-    /// budget was spent.
+    /// Returns true after a receive operation has paused, until a later receive operation continues although the budget
+    /// is spent.
     #[inline]
     pub(crate) fn has_paused(&mut self) -> bool {
         self.0.as_deref_mut().is_some_and(|ahead| ahead.get_mut().has_paused)
@@ -376,7 +377,7 @@ impl<M> ReadAhead<M> {
         ahead.paused_in_poll |= has_paused;
     }
 
-    /// Begins a poll after which the caller calls [`has_paused_in_poll`](Self::has_paused_in_poll).
+    /// Begins a poll. After this poll, the caller calls [`has_paused_in_poll`](Self::has_paused_in_poll).
     pub(crate) fn begin_poll(&mut self) {
         if let Some(ahead) = self.0.as_deref_mut() {
             ahead.get_mut().paused_in_poll = false;
@@ -401,8 +402,8 @@ impl<M> ReadAhead<M> {
 
     /// Returns the next message if the receiver is the first receiver of its mailbox and has no claim. If the receiver
     /// has a claim, this function returns `None`, and the caller must call [`pop`](Self::pop) instead. This function
-    /// saves 4 of the 237 instructions for a message of a burst, because it contains no call that checks a claim.
-    /// Without such a call, the function need not save registers.
+    /// contains no call that checks a claim. Without such a call, the function need not save registers. This saves 4 of
+    /// the 237 instructions for each message of a burst.
     #[inline]
     pub(crate) fn pop_of_first(&mut self) -> Option<M> {
         let ahead = self.0.as_deref_mut()?.get_mut();
@@ -513,7 +514,7 @@ impl<M> ReadAhead<M> {
         let Some(ahead) = self.0.as_deref_mut().map(Mutex::get_mut) else { return };
         let (queue, stash) = (&ahead.queue, &ahead.stash);
         if queue.is_empty() && stash.is_empty() && queue.capacity().max(stash.capacity()) > KEEP {
-            // The stash is empty, so no message of it is inherited.
+            // The stash is empty, so it contains no inherited message.
             let (own, successor) = (ahead.own_trial_place.take(), ahead.successor_trial_place.take());
             let claim = ahead.claim.take();
             self.0 = None;

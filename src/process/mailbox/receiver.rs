@@ -45,7 +45,7 @@ pub(crate) struct ReceiverDuties {
     /// A waker that the receiver no longer uses. The receiver must drop this waker.
     pub(crate) former: Option<Waker>,
     pub(crate) room_waiter: Option<RoomWaiter>,
-    /// Whether the task is registered as the waiting receiver and the slot is open.
+    /// True if the task is registered as the waiting receiver and the slot is open.
     pub(crate) slot_is_open: bool,
     /// Whether another receiver has replaced this receiver. If the value is true, the receiver has taken nothing and
     /// does not wait.
@@ -82,9 +82,9 @@ pub(crate) enum Gathered<M> {
 }
 
 impl<M> Inbox<M> {
-    /// Takes the content of the inbox. If the only content of the inbox is one message, and `taken` contains nothing
-    /// unread, returns this message and moves nothing to `taken`. In all other cases, does the same as
-    /// [`drain`](Self::drain). The third value of the result says whether the slot is open.
+    /// Takes the content of the inbox. If the inbox contains only one message, and `taken` contains nothing unread,
+    /// returns this message and moves nothing to `taken`. In all other cases, does the same as [`drain`](Self::drain).
+    /// The third value of the result says whether the slot is open.
     #[inline]
     pub(crate) fn drain_or_pop(
         &self,
@@ -174,8 +174,8 @@ impl<M> Inbox<M> {
     pub(crate) fn glance(&self) -> Glance {
         // The slot must be read before the mark. The acquire load of the slot pairs with the release store of the
         // sender. If that sender held the lock, its lock operation is visible here. This lock operation has removed the
-        // mark, so this thread then sees no mark. If the mark were read first, this function could report a message
-        // that was written under the lock as a message that was delivered without the lock.
+        // mark, so this thread then sees no mark. If the mark were read first, this function could return `Delivered`
+        // for a message that was written under the lock.
         let is_full = self.slot.is_full();
         match self.state.is_marked() {
             true if is_full => Glance::Delivered,
@@ -208,15 +208,15 @@ impl<M> Inbox<M> {
         self.lock().last_receive = LastReceive::Dropped;
     }
 
-    /// Records that another process, or a thread outside the process, has polled a receive operation. The next receive
-    /// operation that waits removes this mark.
+    /// Records that another process, or a thread outside the process, has polled a receive operation. The mark is
+    /// removed when the next receive operation waits.
     #[cold]
     pub(crate) fn note_elsewhere(&self) {
         self.lock().last_receive = LastReceive::Elsewhere;
     }
 
-    /// Closes the slot. It is possible that the receiver was polled outside the turns of its process, while the process
-    /// was active. In this case, the worker calls this function at the beginning of the next turn of the process. If a
+    /// Closes the slot. The receiver may have been polled outside the turns of its process while the process was
+    /// active. In this case, the worker calls this function at the beginning of the next turn of the process. If a
     /// message was delivered into the slot, returns the waker of the receiver, because the receiver must read the
     /// message.
     #[cold]
@@ -227,8 +227,8 @@ impl<M> Inbox<M> {
     }
 
     /// Takes the next event. For a message, returns `Some(Some(message))`. For a signal, stores the signal in `signal`
-    /// and returns `Some(None)`. The result does not contain the signal, because a result type with room for a signal
-    /// is larger, and signals are rare. If there is no event, the receiver waits as in
+    /// and returns `Some(None)`. The result does not contain the signal, because signals are rare, and a result type
+    /// with room for a signal would be larger. If there is no event, the receiver waits as in
     /// [`pop_or_wait`](Self::pop_or_wait).
     #[inline]
     pub(crate) fn next_or_wait(
@@ -412,14 +412,14 @@ impl<M> Inbox<M> {
             return Err(unread);
         }
         if state.bounded().is_some() {
-            // In a bounded mailbox, the unread messages were read once and put aside. These messages cannot return to
-            // the queue, because the queue would count them a second time.
+            // In a bounded mailbox, the receiver has read these messages once and put them aside. These messages cannot
+            // return to the queue, because the queue would count them a second time.
             return Err(unread);
         }
         state.place_signals();
         let by = front.receiving();
-        // The argument of `took_back` also counts the message in the slot, because `put_first` takes the message out
-        // of the slot and puts the message back unread.
+        // The argument of `took_back` also counts the message in the slot. `put_first` takes this message out of the
+        // slot, and puts it back unread.
         let in_slot = usize::from(by.is_some() && state.slot.is_full());
         if let Some(aside) = state.aside.as_deref_mut() {
             aside.signals.took_back(unread.len() + in_slot);
@@ -496,8 +496,8 @@ impl<M> Inbox<M> {
     }
 
     /// Ends the trial of a receiver. If the trial was not confirmed, the receiver that owns the buffer `former` becomes
-    /// the current receiver again. Otherwise, this receiver never becomes the current receiver again. In both cases,
-    /// this receiver gets the messages that the receiver on trial had not read when it was dropped. If the receiver on
+    /// the current receiver again. Otherwise, this receiver never becomes the current receiver again. In both cases, if
+    /// the receiver on trial was dropped with unread messages, this receiver gets these messages. If the receiver on
     /// trial waits with a waker, returns this waker.
     pub(crate) fn end_trial(&self, trial: &Trial, former: &mut ReadAhead<M>) -> Option<Waker> {
         let mut state = self.lock();

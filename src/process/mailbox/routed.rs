@@ -55,7 +55,7 @@ pub(super) enum Forwarding<M> {
     /// The messages stay in this mailbox.
     Here,
     /// The messages are forwarded. While `some_wait` is true, new messages wait in this mailbox, because earlier
-    /// messages may wait in this mailbox.
+    /// messages may still wait there.
     Routed { router: Arc<dyn Router<M>>, some_wait: bool },
     /// When the mailbox is closed, its unread messages are forwarded to this router. `returned` contains the messages
     /// that a receiver has taken out and not read, and that cannot return to the queue. The oldest message comes first.

@@ -91,9 +91,9 @@ impl<M> Inbox<M> {
             }
             return pushed;
         }
-        // `State::wakes_for_receiver` is called before the push. If `State::wakes_for_receiver` wakes the process,
-        // `State::wakes_for_receiver` also closes the slot. Then the push may write the message into the slot. A thread
-        // that holds the lock may write into a closed slot, but not into an open slot.
+        // `State::wakes_for_receiver` is called before the push. If this function wakes the process, it also closes the
+        // slot. Then the push may write the message into the slot. A thread that holds the lock may write into a closed
+        // slot, but not into an open slot.
         let wakes = state.wakes_for_receiver(own);
         state.messages().push(message, own);
         accepted();
@@ -148,8 +148,8 @@ impl<M> Inbox<M> {
     }
 
     /// Returns `Ready(Ok(()))` if the message of a waiting sender was admitted, that is, moved into the queue. If the
-    /// message was not admitted, the sender continues to wait with `waker`. The function exchanges `waker` for the
-    /// sender's former waker, so that the caller drops the former waker.
+    /// message was not admitted, the sender continues to wait with `waker`. The function stores `waker`, and returns
+    /// the sender's former waker in `waker`. The caller drops the former waker.
     ///
     /// # Errors
     /// Returns the message and the waker of the sender if the inbox was closed before the message was admitted.
@@ -197,11 +197,11 @@ impl<M> Inbox<M> {
 
     /// Appends a signal. The signal wakes the task of the process, and also a receiver that waits in another task.
     ///
-    /// An answer to a command wakes only the receiver that is registered as waiting. The answer does not wake a
-    /// process that waits only for a future outside the mailbox, because such a process does not read the answer now.
-    /// The answer also does not wake a process that was woken and has not read its mailbox since then. If the signal
-    /// is sent in a turn of the process itself, `wake_own` is false. In this case, the signal wakes only a receiver
-    /// with a waker of its own, for example a receiver in another task or in a future combinator of the process. The
+    /// An answer to a command wakes only the receiver that is registered as waiting. The answer does not wake a process
+    /// that waits only for a future outside the mailbox, because such a process does not read the answer now. The
+    /// answer also does not wake a process that was woken and has not read its mailbox since then. If the signal is
+    /// sent in a turn of the process itself, `wake_own` is false. In this case, the signal wakes the receiver only if
+    /// the receiver waits with its own waker, for example in another task or in a future combinator of the process. The
     /// next poll of the process does not poll such a receiver.
     ///
     /// # Errors
@@ -346,8 +346,8 @@ impl<M> Inbox<M> {
     }
 
     /// Sets the router that receives the unread messages when the inbox is closed. Does nothing if the inbox is already
-    /// closed. A closed inbox would keep the router forever. The router may refer to the process of the inbox, and this
-    /// reference cycle would never be freed.
+    /// closed. A closed inbox would keep the router forever. If the router refers to the process of the inbox, this
+    /// would create a reference cycle that is never freed.
     pub(crate) fn leave_to(&self, router: Arc<dyn Router<M>>) {
         // `router` is a parameter, so `router` is dropped after `state`, without the lock. The destructor of `router`
         // runs user code, and user code must not run under the lock.

@@ -140,8 +140,9 @@ impl Signals {
     /// signal are still unread. Therefore, the position of each earlier signal must also grow by one.
     ///
     /// A body that never reads its signals may have many earlier signals, and senders wait for the lock during this
-    /// operation. If there are more earlier signals than later signals, this function instead does not count the
-    /// message. The position of each later signal then shrinks by one, because the message came before this signal.
+    /// operation. If there are more earlier signals than later signals, this function corrects the later signals
+    /// instead, and does not count the message. The position of each later signal then shrinks by one, because the
+    /// message came before this signal.
     fn shift_signals_before(&mut self, number: i64) {
         let earlier = self.waiting.partition_point(|(place, _)| place.number() <= number);
         if earlier <= self.waiting.len() - earlier {
@@ -211,10 +212,10 @@ impl Signals {
 #[derive(Debug, Default)]
 pub(super) struct Drained {
     waiting: VecDeque<(SignalPosition, Signal)>,
-    /// The fields `taken` and `ahead` describe the same position in the sequence of messages with two different
-    /// counts. The field `taken` contains the number of messages that had been taken out of the mailbox when the
-    /// signals were taken out. The field `ahead` contains the number of messages that the receiver will have read
-    /// when the receiver reaches this position.
+    /// The fields `taken` and `ahead` use two different counts for the same position in the sequence of messages. The
+    /// field `taken` contains the number of messages that had been taken out of the mailbox when the signals were taken
+    /// out. The field `ahead` contains the number of messages that the receiver will have read when the receiver
+    /// reaches this position.
     taken: i64,
     ahead: u64,
 }
@@ -231,8 +232,8 @@ impl Drop for Drained {
     }
 }
 
-/// Drops signals one by one. The destructor of an answer is user code and may panic. If one drop of the whole queue ran
-/// two destructors that panic, the program would abort.
+/// Drops signals one by one. The destructor of an answer is user code and may panic. If the queue were dropped as a
+/// whole and two of these destructors panicked, the program would abort.
 fn drop_each(signals: &mut VecDeque<(SignalPosition, Signal)>) {
     while let Some((_, signal)) = signals.pop_front() {
         let _ = drop_caught(signal);

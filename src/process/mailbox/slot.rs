@@ -22,15 +22,15 @@
 //! - **Read:** only the current receiver of the mailbox may read. A value of the type [`Receiving`] proves this right.
 //!   A mailbox has one current receiver. A receiver that was replaced cannot obtain a `Receiving`
 //!   (`mailbox::read_ahead`). In a turn of its process, the current receiver may read without the lock. Outside the
-//!   turns, the current receiver holds the lock while it reads. The current receiver is replaced only under the lock. A
-//!   receiver that may read without the lock is replaced only in the turn of its own process. Therefore, two reads
-//!   cannot overlap. The thread that closes the mailbox has the right to run the process, and reads the slot
-//!   under the lock. If the mailbox belongs to no process, each receiver reads under the lock.
+//!   turns, the current receiver holds the lock while it reads. The current receiver is replaced only under the lock.
+//!   If a receiver may read without the lock, it is replaced only in the turn of its own process. Therefore, two reads
+//!   cannot overlap. The thread that closes the mailbox has the right to run the process, and reads the slot under the
+//!   lock. If the mailbox belongs to no process, each receiver reads under the lock.
 //!
 //! The run state of a process is *Open* only while its slot is open. The receiver [opens](SlotAccess::set_open) the
 //! slot under the lock, in the turn of its process. There are only two ways to close the slot, and both begin after the
 //! run state has left *Open*. First, a turn of the process closes the slot. During a turn, the run state is not *Open*.
-//! Second, a thread that holds the lock closes the slot, after this thread has woken the process or after
+//! Second, a thread that holds the lock closes the slot. Before that, this thread has woken the process, or
 //! [`Own::recall`] has returned true. After a wake-up, and after a `recall` that returned true, the run state is not
 //! *Open*. The run state becomes *Open* again only in a turn, after the receiver has opened the slot under the lock
 //! again.
@@ -124,8 +124,8 @@ impl<M> Slot<M> {
     #[inline]
     pub(super) fn new() -> (Self, SlotAccess) {
         // The memory is zeroed, because the new slot is copied to its final place. Without the zeros, one wide load
-        // during this copy would read both bytes that were just stored and older bytes. The processor cannot forward
-        // a store to such a load, so the copy would be slow.
+        // during this copy would read some bytes that were just stored, and some older bytes. The processor cannot
+        // forward a store to such a load, so the copy would be slow.
         let room = UnsafeCell::new(MaybeUninit::zeroed());
         (Self { moves: AtomicU64::new(0), room, _message: PhantomData }, SlotAccess(false))
     }
@@ -235,16 +235,16 @@ impl<M> Slot<M> {
     #[inline]
     fn full(&self) -> Option<u64> {
         // Acquire pairs with the release store in `write`. With a weaker load, a reader could read the memory before
-        // the message is in the memory. With a weaker load, `Inbox::glance` could also see the mark although the
-        // sender of this message held the lock. This load need not ensure that a write comes after the previous read,
-        // because the load in `write` ensures this order.
+        // the message is in the memory. With a weaker load, `Inbox::glance` could also see the mark although the sender
+        // of this message held the lock. This load need not order a write after the previous read, because the load in
+        // `write` does this.
         let moves = self.moves.load(Ordering::Acquire);
         (!moves.is_multiple_of(2)).then_some(moves)
     }
 
     /// # Safety
-    /// The caller has loaded an odd value of `moves` with acquire ordering. No other thread takes the message. The
-    /// caller makes `moves` even before the slot is read again.
+    /// The caller has loaded an odd value of `moves` with acquire ordering. No other thread takes the message. Before
+    /// the slot is read again, the caller makes `moves` even.
     #[inline]
     unsafe fn read(&self) -> M {
         // SAFETY: a message of type `M` was written before `moves` became odd, and the caller has acquired that write.
@@ -358,7 +358,7 @@ mod tests {
             access.close_or_recall(&own);
             assert_eq!(own.times.get(), usize::from(is_open));
             assert_eq!(slot.put(&mut access, 1).is_ok(), !is_open || waits);
-            // A wake-up without the right to run the process does not close the slot.
+            // If a wake-up does not return the right to run the process, it does not close the slot.
             let (slot, mut access) = Slot::new();
             access.set_open(is_open, InTurn::in_test());
             assert!(access.wake(&own).is_none());

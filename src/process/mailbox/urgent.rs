@@ -3,7 +3,7 @@
 //!
 //! A receiver reads its read-ahead buffer without the lock. Therefore each process has a flag that tells whether its
 //! mailbox contains urgent messages. The flag changes only under the lock of the mailbox. Before a receiver reads its
-//! buffer, the receiver loads this flag together with the flag of a cancellation.
+//! buffer, it loads this flag together with the cancellation flag.
 //!
 //! If a receiver finds the mark on the lock, the receiver need not check the flag. The push of an urgent message takes
 //! the lock, and thus clears the mark. No receiver sets the mark while an urgent message is unread
@@ -92,7 +92,8 @@ impl<M> Inbox<M> {
         // Other messages may have arrived since the last urgent message.
         state.record_with_urgent();
         let message = state.state.aside.as_deref_mut().and_then(|aside| {
-            // An empty place is reserved: another receive operation looks at its message.
+            // A place is empty while another receive operation inspects its message. Such places are skipped and
+            // removed.
             std::iter::from_fn(|| aside.urgent.pop_front()).flatten().next()
         });
         Self::settle_urgent_of(state, none_left);

@@ -1,8 +1,8 @@
 //! The wake-ups that a message or a signal causes. A wake-up wakes either the task of the process that owns the
 //! mailbox, or a receiver that waits in another task.
 //!
-//! The run state of the process is changed under the inbox's lock, or by a sender that finds the run state *Open*. No
-//! lock is held when the process is queued, or when wakers are called.
+//! A wake-up changes the run state of the process under the inbox's lock. A sender that finds the run state *Open*
+//! needs no lock for this change. No lock is held when the process is queued, or when wakers are called.
 
 use std::task::Waker;
 
@@ -59,7 +59,7 @@ impl Wakes {
 /// The process that owns an inbox. The run state of this process guards the slot of the inbox. Therefore, the caller of
 /// an inbox function must pass the process of that inbox as `Own`. The slot calls [`owns`](Own::owns) to check this.
 pub(crate) trait Own {
-    /// Returns true if this is an address inside this process, for example in its inbox.
+    /// Returns true if `field` points into this process, for example into its inbox.
     fn owns(&self, field: *const ()) -> bool;
 
     /// Wakes the process. If the process waited, the caller obtains the right to run the process, and must queue the
@@ -121,8 +121,8 @@ impl<T: counted::Stepped> Own for T {
     }
 }
 
-/// In a model, a waker may represent the receiver, without a process or a run state. To wake such a receiver, a sender
-/// calls the waker.
+/// In a model, the receiver may be only a waker, which has no process and no run state. To wake such a receiver, a
+/// sender calls the waker.
 #[cfg(procession_loom)]
 impl Own for Waker {
     fn owns(&self, _: *const ()) -> bool {

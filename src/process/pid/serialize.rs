@@ -20,8 +20,7 @@ impl Serialize for Pid {
     }
 }
 
-/// Reads a pid from the form that `Serialize` writes in the same format. The process of the pid may already have
-/// exited.
+/// Reads a pid that `Serialize` has written in the same format. The process of the pid may already have exited.
 impl<'de> Deserialize<'de> for Pid {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         if deserializer.is_human_readable() {

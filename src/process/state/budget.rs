@@ -1,5 +1,5 @@
-//! Pauses of futures that take units of the budget of a turn. If the budget is spent, such a future ends the turn, and
-//! continues in the next turn. The budget is in `current.rs`.
+//! Pauses of futures when the budget of a turn is spent. A future that takes units of the budget then ends the turn,
+//! and continues in the next turn. The budget is in `current.rs`.
 
 use std::task::{Context, Poll, ready};
 
@@ -41,9 +41,10 @@ impl BudgetPause {
         spent
     }
 
-    /// Takes one unit like [`spend`](Self::spend). This function is for a future that a body may drop after each poll
-    /// and create again. A loop without `await` may check such a future again and again. Therefore, if several new
-    /// futures find the budget spent, only every second of these futures pauses.
+    /// Takes one unit like [`spend`](Self::spend). This function is for short-lived futures: a body may drop such a
+    /// future after each poll, and create a new future. A loop without `await` may check such a future again and again.
+    /// Therefore, if several new futures find the budget spent, they pause alternately: one future pauses, and the next
+    /// future makes progress.
     pub(crate) fn spend_as_check(&mut self, cx: &Context<'_>) -> Poll<bool> {
         if !self.is_over && Current::with(Current::skips_pause) {
             return Poll::Ready(false);
@@ -60,8 +61,7 @@ impl BudgetPause {
         polled
     }
 
-    /// Does the same as [`poll`](Self::poll), and records for inspections that the process checks whether it should
-    /// yield.
+    /// Does the same as [`poll`](Self::poll), and records a yield check for inspections.
     pub(crate) fn poll_as_yield_check<R>(
         &mut self,
         cx: &mut Context<'_>,

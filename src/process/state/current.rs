@@ -1,5 +1,5 @@
-//! The state of the current thread ([`Current`]). The state records the budget of the turn, and the process whose
-//! step the thread runs. The function [`Current::steps`] returns whether a given process is this process.
+//! The state of the current thread ([`Current`]). The state records the budget of the turn, and the process whose step
+//! the thread runs. The function [`Current::steps`] returns whether the thread runs a step of a given process.
 //!
 //! There is one `Current` for each thread. The runtime's own functions receive the `Current` as a parameter. If a
 //! future, a waker or a destructor of the user calls the runtime, the called function obtains the `Current` with
@@ -27,7 +27,7 @@ use crate::process::state::upgrade_request::{self, UpgradeRequest};
 /// example a sleep whose deadline has already passed.
 pub(crate) const BUDGET: u32 = 128;
 
-/// Bits of [`Current::budget`] with the units that are left.
+/// Bits of [`Current::budget`] that contain the remaining units.
 const UNITS_LEFT: u32 = 0xFFFF;
 /// Value of one unit in the upper bits of [`Current::budget`]. The upper bits count the units that the mailbox of the
 /// process took.
@@ -53,10 +53,10 @@ pub(crate) struct Current {
     code: Cell<fn() -> &'static str>,
     /// Data pointer and vtable pointer of the waker that belongs to the process's task.
     waker: Cell<(usize, usize)>,
-    /// The units of the turn that are left, and the number of units that the mailbox of the process took: see
+    /// The remaining units of the turn, and the number of units that the mailbox of the process has taken: see
     /// [`UNITS_LEFT`] and [`MAILBOX_UNIT`].
     budget: Cell<u32>,
-    /// Whether this thread polls a future of the runtime that is not the body of a process: see
+    /// Whether this thread polls a future of the runtime other than the body of a process: see
     /// [`with_budget`](Current::with_budget).
     polls_future: Cell<bool>,
     /// If this field is true, the next new future makes progress even if the budget is spent: see
@@ -66,14 +66,14 @@ pub(crate) struct Current {
     /// store only one byte of the field. The processor cannot forward one stored byte to a later read of the whole
     /// field, so this read would be slow.
     notes: Cell<u8>,
-    /// Whether the present step has checked whether it should yield. If the value is true, the note
+    /// True if the present step has checked whether it should yield. If the value is true, the note
     /// [`STEP_END`](note::STEP_END) is set.
     checks_yield: Cell<bool>,
     mailbox: Cell<MailboxNote>,
     /// Address of the `Head` of the process that ends on this thread. While this field is not 0, all values that are
     /// dropped on this thread belong to the process that ends. The value 0 means that no process ends.
     ends: Cell<usize>,
-    /// Number of messages that the process in `ends` has not read and that have been dropped so far.
+    /// Number of unread messages of the process in `ends` that were dropped so far.
     unread: Cell<usize>,
     /// The first clock reading of this turn, in nanoseconds of the runtime's clock. Before the first clock reading, the
     /// value is [`UNSEEN`].
@@ -104,7 +104,7 @@ pub(crate) struct Current {
     /// clock was read before the mailbox was checked. Otherwise `None`. Only a trace reads this value.
     emptied_at: Cell<Option<u64>>,
     replies: NeverDropped<RefCell<Vec<DroppedReply>>>,
-    /// Whether dropped replies are not stored: see [`block`](Self::block) and [`drop_others`](Self::drop_others).
+    /// If true, dropped replies are not stored: see [`block`](Self::block) and [`drop_others`](Self::drop_others).
     blocks: Cell<bool>,
     /// Saved states of the outer turns while a nested turn runs. The last entry is the state of the innermost outer
     /// turn.
@@ -148,8 +148,7 @@ enum MailboxNote {
     /// The receive operation of the registered receiver was dropped while it was pending. The slot is closed, or was
     /// opened in an earlier turn.
     Left,
-    /// The receive operation of the registered receiver was dropped in the turn in which this operation opened the
-    /// slot.
+    /// The receive operation of the registered receiver opened the slot in this turn, and was then dropped.
     LeftOpen,
 }
 
@@ -305,8 +304,8 @@ impl Current {
 
     /// Runs `f` as code that belongs to no turn. If a step blocks in `Runtime::block_on`, its thread runs other tasks
     /// of the runtime inside the turn of this step. The tasks without a process, the due timers and the wakers of
-    /// sockets must not use the state of this turn. For example, a reply that such a task drops must not be stored
-    /// until the step ends, because the step may wait for this reply.
+    /// sockets must not use the state of this turn. For example, if such a task drops a reply, the reply must not be
+    /// kept until the end of the step, because the step may wait for this reply.
     #[inline]
     pub(crate) fn without_turn<T>(&self, f: impl FnOnce() -> T) -> T {
         if self.is_busy() { self.interrupt_turn(f) } else { f() }
@@ -446,7 +445,7 @@ impl Current {
         f()
     }
 
-    /// Calls `poll` with a new budget. `poll` polls a future of the runtime that is not the body of a process. Such a
+    /// Calls `poll` with a new budget. `poll` polls a future of the runtime other than the body of a process. Such a
     /// future is an async handler, a future of `spawn_future`, or the future of `block_on` or `run`.
     ///
     /// After the poll, the runtime runs other tasks, so each poll gets a new budget. A future that another executor
@@ -562,7 +561,7 @@ impl Current {
     }
 
     /// Records the end of a traced turn. If the process has received all its messages and waits for the next message,
-    /// `emptied_at` is a clock reading in ns from before the check of the mailbox.
+    /// `emptied_at` is the clock reading before the check of the mailbox, in ns.
     pub(crate) fn note_emptied(&self, emptied_at: Option<u64>) {
         self.emptied_at.set(emptied_at);
     }
@@ -572,8 +571,8 @@ impl Current {
         self.emptied_at.get()
     }
 
-    /// Returns whether the events of this turn are recorded for a trace. After the turn, the result is the same until
-    /// the next turn on this thread begins.
+    /// Returns whether the events of this turn are recorded for a trace. The result stays the same after the turn,
+    /// until the next turn on this thread begins.
     #[inline]
     pub(crate) fn is_traced(&self) -> bool {
         self.has(note::TRACED)
@@ -586,9 +585,8 @@ impl Current {
         self.note(note::SKIPPED);
     }
 
-    /// Returns whether this thread is in a turn whose events are not recorded ([`note_skipped`](Self::note_skipped)).
-    /// A busy worker does not record most turns, so each event of a turn that is not recorded should cost only this
-    /// check.
+    /// Returns whether this thread is in a turn whose events are not recorded ([`note_skipped`](Self::note_skipped)). A
+    /// busy worker does not record most turns. Therefore, an event of an unrecorded turn should cost only this check.
     #[inline]
     pub(crate) fn is_skipped() -> bool {
         Self::try_with(|current| current.has(note::SKIPPED) && current.pid.get().is_some()).unwrap_or(false)
@@ -617,14 +615,14 @@ impl Current {
         });
     }
 
-    /// Returns true if it is possible that a receiver is still registered in the mailbox although no receive operation
-    /// waits.
+    /// Returns true if a receiver may still be registered in the mailbox although no receive operation waits.
     #[inline]
     pub(crate) fn has_stale_receiver(&self) -> bool {
         !matches!(self.mailbox.get(), MailboxNote::Nothing | MailboxNote::Waits)
     }
 
-    /// Records whether the receiver requested a message and waits for this message while the slot is open.
+    /// Records the state of the receiver. If `waits` is true, the receiver requested a message, and waits while the
+    /// slot is open.
     #[inline]
     pub(crate) fn note_waits_for_message(&self, waits: bool) {
         self.mailbox.set(if waits { MailboxNote::Waits } else { MailboxNote::Nothing });
@@ -658,15 +656,15 @@ impl Current {
         self.seen.get() < at.ns()
     }
 
-    /// Prevents the sleeps of the process from leaving a timer for a later sleep in this turn. If a sleep left its
-    /// timer, the timer would stay set, and might cause an unnecessary wake-up of the process.
+    /// In this turn, the sleeps of the process must not leave a timer for a later sleep. If a sleep left its timer, the
+    /// timer would stay set, and might cause an unnecessary wake-up of the process.
     pub(crate) fn forbid_kept_timers(&self) {
         self.note(note::NO_TIMER);
     }
 
-    /// Returns whether a sleep that is polled with `waker` may reuse a timer of the process with this control block.
-    /// The result is true if four conditions hold: the thread runs a step of the process, `waker` is the waker of the
-    /// process's task, the steps of the process are not counted, and the clock of the process is real.
+    /// Returns whether a sleep may reuse a timer of the process with this control block. The sleep is polled with
+    /// `waker`. The result is true if four conditions hold: the thread runs a step of the process, `waker` is the waker
+    /// of the process's task, the steps of the process are not counted, and the clock of the process is real.
     #[inline]
     pub(crate) fn may_take_timer(&self, process: usize, waker: &Waker) -> bool {
         self.steps(process) && self.is_own_waker(waker) && !self.has(note::NO_TIMER)
@@ -768,12 +766,13 @@ impl Current {
         }
     }
 
-    /// Records that the code of the process checks whether it should yield, in a call of [`should_yield`] or in a poll
-    /// of a future of [`cooperative`](crate::cooperative()). The other futures that take units of the budget do not
-    /// call this function, because they would become more expensive.
+    /// Records a yield check in the code of the process: a call of [`should_yield`], or a poll of a future of
+    /// [`cooperative`](crate::cooperative()). The other futures that take units of the budget do not call this
+    /// function, because the call would make them slower.
     #[inline]
     pub(crate) fn note_yield_check(&self) {
-        // Without this condition, the note of a destructor or of a handler would stay set after the end of the turn.
+        // Without this condition, a yield check in a destructor or in a handler would leave the note set after the end
+        // of the turn.
         if self.has(note::KEEPS) && self.pid.get().is_some() {
             self.checks_yield.set(true);
             self.note(note::STEP_END);
@@ -806,7 +805,7 @@ impl Current {
         }
     }
 
-    /// Takes the events that the end of a step, or of the process, must handle. Most steps have no such event.
+    /// Takes the events that must be handled at the end of a step or of the process. Most steps have no such event.
     #[inline]
     pub(crate) fn take_step_end(&self) -> Option<StepEnd> {
         (self.has(note::STEP_END) && self.take(note::STEP_END)).then(|| self.step_end())
@@ -818,9 +817,9 @@ impl Current {
     }
 
     /// Begins a period in which a function of this crate blocks this thread. The period ends when the guard is dropped.
-    /// Inside a step, the function may wait for a caller whose reply the step has dropped. Therefore this function
-    /// notifies these callers now, and a reply that the step drops in the period is not stored. During an unwinding or
-    /// an exit, the exit is already certain, so this function does nothing.
+    /// If the step has dropped a reply, the blocking function may wait for the caller of this reply. Therefore, `block`
+    /// notifies the callers of the dropped replies now, and a reply that the step drops in the period is not stored.
+    /// During an unwinding or an exit, the exit is already certain, so this function does nothing.
     #[inline]
     pub(crate) fn block(&self) -> UnstoredReplies {
         let is_step = self.turn.get() != 0 && self.ends.get() == 0 && !thread::panicking();
@@ -836,7 +835,8 @@ impl Current {
 
     #[cold]
     fn block_step(&self) -> bool {
-        // The functions below call wakers of the user, which may drop further replies. Therefore the flag is set first.
+        // The functions below call wakers of the user, and these wakers may drop further replies. Therefore the flag is
+        // set first.
         let outer = self.blocks.replace(true);
         let dropped = self.replies.take();
         dropped.into_iter().for_each(|tell| tell(None));
@@ -846,7 +846,7 @@ impl Current {
     /// Stores a dropped reply for [`take_step_end`](Self::take_step_end). A reply that a step drops is stored, because
     /// the step may end the process: a body drops its local variables before its exit is known. A reply is also stored
     /// if this thread drops the values of a process that ends. A reply that a handler drops between two steps is not
-    /// stored, because it is possible that the process gets no other step.
+    /// stored, because the process may get no further step.
     ///
     /// # Errors
     /// Returns the reply if it was not stored.
@@ -910,7 +910,7 @@ impl Drop for Ending<'_> {
 /// Events of a step: see [`Current::take_step_end`].
 #[must_use]
 pub(crate) struct StepEnd {
-    /// Whether the step has checked whether it should yield.
+    /// True if the step has checked whether it should yield.
     pub(crate) checks_yield: bool,
     /// The replies that were dropped during the step or the exit.
     pub(crate) dropped_replies: Vec<DroppedReply>,
@@ -930,7 +930,7 @@ pub(crate) type DroppedReply = Box<dyn FnOnce(Option<&Exit>)>;
 ///   the runtime has asked the process to let other processes run.
 /// - [`Host::preempt`](crate::Host::preempt) was called.
 ///
-/// After the first `true`, the function returns `true` until the turn ends, unless the step calls
+/// After the first `true`, the function returns `true` until the turn ends. There are two exceptions: the step calls
 /// [`block_on`](crate::Runtime::block_on), or polls a future of this crate that took a unit and then waits.
 ///
 /// The budget of a turn is 128 units, and each call takes one unit. Therefore, a loop that calls the function once for

@@ -24,8 +24,8 @@ pub(crate) type Kept = Box<dyn Any>;
 /// The call of a handler that this thread runs.
 pub(crate) struct HandlerCall {
     runs: Cell<bool>,
-    /// The command whose completion is stored even if this completion is dropped without a panic. If the handler call
-    /// drops the future of its own handler, the completion of this handler's command is dropped without a panic.
+    /// The command of the handler itself. The completion of this command is stored even if the completion is dropped
+    /// without a panic. Such a drop happens if the handler call drops the future of its own handler.
     own: Cell<Option<YieldId>>,
     has_kept: Cell<bool>,
     /// Completions that were dropped during the present call and during the outer calls in which the present call is

@@ -114,12 +114,12 @@ impl InlineCommand {
         self.number.get()
     }
 
-    /// Returns the source line that yielded the command that occupied the storage most recently.
+    /// Returns the source line of the command that occupied the storage most recently.
     pub(crate) fn line(&self) -> Line {
         self.line.get()
     }
 
-    /// Returns the index of the handler of the command that occupied the storage most recently.
+    /// Returns the handler index of the command that occupied the storage most recently.
     pub(crate) fn handler(&self) -> u32 {
         self.handler.get()
     }

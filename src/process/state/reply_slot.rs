@@ -2,8 +2,9 @@
 //! observe that the receiver has left. The slot does not count its references. The slot of a call is part of a cell
 //! with two references (`context::call::answer`). A slot of the blocking pool or of a handler layer is inside an `Arc`.
 //!
-//! The code does not use `futures::channel::oneshot`. If a handler layer calls an inner handler, the inner handler has
-//! only a borrowed sender, and a borrowed `oneshot::Sender` cannot wait until its receiver leaves.
+//! The code does not use `futures::channel::oneshot`. A handler layer may call an inner handler. The inner handler then
+//! has only a borrowed sender. With a borrowed `oneshot::Sender`, the inner handler could not wait until the receiver
+//! leaves.
 //!
 //! No user code runs under the lock: wakers are cloned, woken and dropped only while the lock is not held.
 
@@ -118,7 +119,7 @@ impl<T> ReplySlot<T> {
         drop(state);
         match watchers {
             None => wake(),
-            // From now on, the slot refuses answers as a closed slot does, so the watchers must be woken.
+            // From now on, the slot refuses further answers, like a closed slot. Therefore, the watchers must be woken.
             Some(watchers) => panic::delay_wakers(|| {
                 wake();
                 watchers.into_wakers().for_each(panic::wake);
@@ -153,9 +154,8 @@ impl<T> ReplySlot<T> {
     }
 
     /// Takes the answer out of the slot. Returns `None` if there is no answer. The check before the lock can miss an
-    /// answer that is stored at the same time. The sender of the missed answer locks the slot after the most recent
-    /// call of [`listen`](Self::listen). Therefore, this sender wakes the listener that this call of `listen` has
-    /// set.
+    /// answer that is stored at the same time. In this case, the sender locks the slot after the most recent call of
+    /// [`listen`](Self::listen). Therefore, the sender wakes the listener that this call has set.
     #[inline]
     pub(crate) fn take(&self) -> Option<T> {
         if !self.may_be_full() {

@@ -36,12 +36,12 @@
 //! event before the read-modify-write operation of its wake-up. In the second way, the sender performs the write and
 //! the wake-up under a lock, and the process takes the same lock when it checks for events. There are three cases:
 //!
-//! - If the wake-up comes before `begin` resets *Notified*, or before the process was queued, the turn that this
-//!   `begin` starts finds the event.
+//! - If the wake-up comes before the process was queued, or before `begin` resets *Notified*, the turn of this `begin`
+//!   finds the event.
 //! - If the wake-up comes between `begin` and `wait`, `wait` fails.
 //! - If the wake-up comes after `wait`, the wake-up finds *Idle* or *Open*, and queues the process.
 //!
-//! A message that is delivered into the slot is written before the process is queued.
+//! If a sender delivers a message into the slot, it writes the message before it queues the process.
 //!
 //! This file contains unsafe code, because `wait` and `end` release the right to run a process. If a caller without
 //! this right called one of these functions, two threads could have the right to run the same process.

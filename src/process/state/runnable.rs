@@ -45,8 +45,8 @@ pub(crate) struct Joiner {
 }
 
 impl Joiner {
-    /// Returns the new value for a further poll that returns `Pending`. If a process polls, `by` is the word of the pid
-    /// of this process (`Pid::word`). Otherwise, `by` is 0.
+    /// Returns the value after one more poll that returns `Pending`. If a process polls, `by` is the word of the pid of
+    /// this process (`Pid::word`). Otherwise, `by` is 0.
     #[inline]
     pub(crate) fn next(self, by: u64) -> Self {
         Self { index: by as u32, generation: (by >> 32) as u16, polls: self.polls.wrapping_add(1) }
@@ -89,15 +89,15 @@ pub(crate) trait Schedule: Clone + Send + Sync + 'static {
     fn note_exit(&self) {}
 }
 
-/// The right to run a process. The process is queued, about to be queued, or about to run. The right to run a process
-/// exists only between the start and the end of the process's machine, namely the user's code in the cell
+/// The right to run a process. The process is queued, about to be queued, or about to run. The right exists only
+/// between the start and the end of the process's *machine*. The machine is the user's code in the cell
 /// (`task/cell.rs`). The pointer in this type has the provenance of the whole cell.
 #[must_use = "dropping it ends the process"]
 pub(crate) struct RunnableProcess(NonNull<Header>);
 
-// SAFETY: a cell whose machine is `Send` may be run and dropped on any thread. A cell that is bound to a thread is
-// queued by its `Schedule` only for that thread, so only that thread runs the cell. Before `cancel` drops any value, it
-// calls `Schedule::is_here`. On any other thread, `is_here` returns false, and `cancel` drops nothing.
+// SAFETY: a cell whose machine is `Send` may be run and dropped on any thread. If a cell is bound to a thread, its
+// `Schedule` queues the cell only for that thread. Therefore, only that thread runs the cell. Before `cancel` drops any
+// value, it calls `Schedule::is_here`. On any other thread, `is_here` returns false, and `cancel` drops nothing.
 unsafe impl Send for RunnableProcess {}
 
 impl fmt::Debug for RunnableProcess {
@@ -178,9 +178,10 @@ impl RunnableProcess {
     #[inline]
     pub(crate) fn run(self) {
         let run = self.task().run;
-        // SAFETY: the function `run` belongs to the type of this value, and the pointer has the provenance of the
-        // whole cell. The value `self` represents the right to run the process and owns one strong count, and
-        // `into_at` consumes both. The right exists, so the machine was started and has not finished.
+        // SAFETY: the function `run` belongs to the type of this value, and the pointer has the provenance of the whole
+        // cell. The value `self` represents the right to run the process and owns one strong count, and `into_at`
+        // consumes both. The right to run the process exists, so the process's machine was started and has not
+        // finished.
         unsafe { run(self.into_at()) };
     }
 
@@ -188,9 +189,10 @@ impl RunnableProcess {
     #[inline]
     pub(crate) fn schedule(self, source: WakeSource<'_>) {
         let schedule = self.task().schedule;
-        // SAFETY: the function `schedule` belongs to the type of this value, and the pointer has the provenance of
-        // the whole cell. The value `self` represents the right to run the process and owns one strong count, and
-        // `into_at` consumes both. The right exists, so the machine was started and has not finished.
+        // SAFETY: the function `schedule` belongs to the type of this value, and the pointer has the provenance of the
+        // whole cell. The value `self` represents the right to run the process and owns one strong count, and `into_at`
+        // consumes both. The right to run the process exists, so the process's machine was started and has not
+        // finished.
         unsafe { schedule(self.into_at(), source) };
     }
 
@@ -239,8 +241,8 @@ impl Drop for RunnableProcess {
     fn drop(&mut self) {
         // SAFETY: the function `cancel` belongs to the type of this value, and the pointer has the provenance of the
         // whole cell. The value `self` represents the right to run the process and owns one strong count. After this
-        // call, neither the right nor the strong count is used again. The right exists, so the machine was started
-        // and has not finished.
+        // call, neither the right nor the strong count is used again. The right to run the process exists, so the
+        // process's machine was started and has not finished.
         unsafe { (self.task().cancel)(self.0) };
     }
 }
@@ -274,14 +276,14 @@ impl PendingSchedule {
             return None;
         }
         let at = NonNull::new(waker.data().cast_mut().cast())?;
-        // SAFETY: only `RunnableProcess::waker` and clones of its result create wakers with this vtable. The data of
-        // these wakers is the header of a task, with the provenance of the whole cell, and a task is `Stepped`. The
-        // waker is borrowed as long as this function runs, and keeps the cell alive.
+        // SAFETY: only `RunnableProcess::waker` and clones of its result create wakers with this vtable. The data
+        // pointer of such a waker points to the header of a task, and has the provenance of the whole cell. A task is
+        // `Stepped`. The waker is borrowed as long as this function runs, and keeps the cell alive.
         unsafe { wake_at(at, RunState::wake) }
     }
 
-    /// Queues the process. If an event wakes the process under the lock of the event, the process is queued after the
-    /// release of this lock: see [`delayed_wake`]. The queueing may call an observer, which is user code.
+    /// Queues the process. If the caller holds the lock of an event, the process is queued after the release of this
+    /// lock: see [`delayed_wake`]. When the process is queued, an observer may be called, and an observer is user code.
     #[inline]
     fn queue_delayed(self) {
         let mut woken = Some(self);
@@ -405,9 +407,10 @@ unsafe fn wake_at(at: NonNull<Header>, wake: impl FnOnce(&RunState) -> bool) -> 
     // the run state follows the header, within the memory of the value.
     let must_queue = wake(unsafe { behind::<RunState>(at) });
     // SAFETY: the transition returned true only if it changed the process from waiting to active. A value that is not a
-    // task always has the run state *Over*. This value was in another run state, so this value is a task. No right to
-    // run exists for a waiting process, so the new right is the only right. The right to run needs a strong count. The
-    // process kept this strong count while it waited. By contract the pointer has the provenance of the whole cell.
+    // task always has the run state *Over*. This value was in another run state, so this value is a task. A waiting
+    // process has no `RunnableProcess`, so the new `RunnableProcess` is the only one. A `RunnableProcess` owns a strong
+    // count. The process kept this strong count while it waited. By contract the pointer has the provenance of the
+    // whole cell.
     must_queue.then(|| PendingSchedule(Some(unsafe { RunnableProcess::new(at) })))
 }
 
@@ -476,8 +479,8 @@ mod tests {
     use super::*;
     use crate::{Context, Exit, Runtime};
 
-    /// Spawns processes that wait. A process that was woken and runs stores its number in `ran`. Returns the wakers
-    /// of the processes.
+    /// Spawns processes that wait. After its wake-up, each process stores its number in `ran`. Returns the wakers of
+    /// the processes.
     fn waiting(rt: &Runtime, ran: &Arc<Mutex<Vec<usize>>>) -> Vec<Waker> {
         let wakers = Arc::new(Mutex::new(Vec::new()));
         for number in 0..3 {

@@ -56,7 +56,7 @@ impl UpgradeRequest {
     /// Asks whether the result of the task is a `T`. `process` is the pid of the body's process. The first call
     /// returns `None`. After the reply of the task, the next call returns the reply.
     ///
-    /// A reply stays on the thread until the body that asked the question takes the reply, or until a task writes the
+    /// A reply stays on the thread until one of two events: the body that asked takes the reply, or a task writes the
     /// next reply on this thread. A body may await several upgrades, so the stored reply may belong to another question
     /// of the same body.
     pub(crate) fn ask<T: 'static>(&self, process: Pid) -> Option<Fit> {
@@ -65,7 +65,7 @@ impl UpgradeRequest {
             return Some(fit);
         }
         // If another upgrade of this body has already requested a replacement, the task drops this body after this
-        // poll. In this case, the question must not replace the request for the replacement.
+        // poll. In this case, the question must not overwrite this request.
         if !matches!(self.exchange.borrow().0, Some(Request::Replace(_))) {
             self.request(Request::Fits(question));
         }
@@ -100,8 +100,7 @@ impl UpgradeRequest {
         }
     }
 
-    /// Drops the request. The body has ended, or the request was made in a step for which no task can grant the
-    /// request.
+    /// Drops the request. Either the body has ended, or no task can grant a request that was made in this step.
     #[cold]
     pub(crate) fn forget(&self) {
         let _ = drop_caught(self.save());

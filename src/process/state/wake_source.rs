@@ -1,5 +1,5 @@
-//! The place at which a task is queued. The place depends on whether the task waited, or had a turn and needs another
-//! turn.
+//! The place at which a task is queued. The place depends on the reason: the task waited, or the task had a turn and
+//! needs another turn.
 
 use std::any::Any;
 
@@ -13,7 +13,7 @@ pub(crate) type SchedulerHandle = Arc<dyn Any + Send + Sync>;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum WakeSource<'a> {
     /// The task waited, or is new. A worker puts such a task into its `next` slot. If the caller has a handle of the
-    /// scheduler, the variant contains this handle, and the task is queued without a clone of a handle.
+    /// scheduler, the variant contains this handle. Then the task is queued without a clone of the handle.
     Waiting(Option<&'a SchedulerHandle>),
     /// The task waited, and is queued behind the tasks that are already runnable. This order is for tasks that wait for
     /// batches of events: when such a task runs, it finds the whole batch.

@@ -1,7 +1,7 @@
 //! The last step in which a process checked whether it should yield. Only inspections read this value.
 //!
-//! The value is the low bits of the number of this step. A step that does not check writes nothing: the check becomes
-//! old, because the number of steps grows. After 2^16 steps, the low bits would repeat, and an old check would look
+//! The value is the low bits of the number of this step. A step without a check writes nothing: a stored check becomes
+//! older, because the number of steps grows. After 2^16 steps, the low bits would repeat, and an old check would look
 //! recent. Therefore the process [expires](YieldCheck::expire) an old check once in 2^15 steps.
 //!
 //! The field is a standard atomic even under a model checker, because no decision of the runtime depends on it.
@@ -27,8 +27,8 @@ impl YieldCheck {
         self.0.store(ended.wrapping_add(1), Ordering::Release);
     }
 
-    /// Makes an old check stay old. `ended` is the low bits of the number of steps that have ended. At most 2^15 steps
-    /// end between two calls, and before the first call.
+    /// Prevents an old check from looking recent after a wrap-around. `ended` is the low bits of the number of steps
+    /// that have ended. The caller calls this function at least once in 2^15 steps.
     pub(crate) fn expire(&self, ended: u16) {
         if age(self.0.load(Ordering::Relaxed), ended) >= RECENT_STEPS {
             self.0.store(ended.wrapping_sub(RECENT_STEPS), Ordering::Release);
@@ -41,8 +41,8 @@ impl YieldCheck {
         loop {
             let check = self.0.load(Ordering::Acquire);
             let ended = ended();
-            // `ended` may read the number of a step that made a later check. Then the second load returns another check
-            // than the first load.
+            // `ended` may be the number of a later step that has also checked. In this case, the second load returns
+            // the newer check, and the loop runs again.
             fence(Ordering::Acquire);
             if self.0.load(Ordering::Relaxed) == check {
                 return age(check, ended) < RECENT_STEPS;
@@ -96,8 +96,8 @@ mod tests {
         }
     }
 
-    /// A check stays recent for exactly 64 steps, and never becomes recent again. The test places the check in every
-    /// position around the end of a batch.
+    /// A check stays recent for exactly 64 steps, and never becomes recent again. The test makes the check in each step
+    /// around the end of a batch.
     #[test]
     #[cfg_attr(miri, ignore = "the interpreter needs hours for these steps, and the code has no unsafe code")]
     fn a_check_is_recent_for_64_steps() {

@@ -1,8 +1,8 @@
-//! The answering of commands without the lock of the table. A command that was yielded with `StepOutput::perform` has
-//! a slot in the table, and in addition an *answer state*. The answer state is one atomic word. While the state is
-//! open, the completion of the command answers the command with one compare-exchange. Without answer states, a thread
-//! that answers the commands of a process competes with this process for the lock and for the slots of the table. (With
-//! answer states, the bench `command-thread` took 0.67 of the CPU time that it took without answer states.)
+//! Answers commands without the lock of the table. A command that was yielded with `StepOutput::perform` has a slot in
+//! the table, and in addition an *answer state*. The answer state is one atomic word. While the state is open, the
+//! completion of the command answers the command with one compare-exchange. Without answer states, two threads compete
+//! for the lock and for the slots of the table: the thread of the process, and the thread that answers its commands.
+//! (In the bench `command-thread`, answer states reduced the CPU time to 67 %.)
 //!
 //! These commands have no answer state: streams, commands with a chosen tag, commands whose answer is for a future,
 //! and commands with very high keys. Commands of these kinds are always answered under the lock.
@@ -12,9 +12,10 @@
 //!             └──────────────── close ────────────────▶ ┘
 //! ```
 //!
-//! A state is open only while the slot of the command has the phase `InFlight(AnswerTarget::Event)`, and the slot has
-//! neither watchers nor a buffer, and the command is not measured. Therefore, the only effect of an answer is the event
-//! in the mailbox. After an answer without the lock, the slot keeps the phase `InFlight` until the state is closed.
+//! A state is open only while three conditions are true: the slot of the command has the phase
+//! `InFlight(AnswerTarget::Event)`, the slot has neither watchers nor a buffer, and the command is not measured.
+//! Therefore, the only effect of an answer is the event in the mailbox. After an answer without the lock, the slot
+//! keeps the phase `InFlight` until the state is closed.
 //!
 //! When the function `LockedTable::find` finds a command, the function closes the state of this command. The closed
 //! state of a command is never opened again, so all later transitions of this command happen under the lock. A slot
@@ -68,12 +69,12 @@ pub(super) struct AnswerStates {
 pub(super) enum Closed {
     /// The completion has answered the command without the lock, before this call.
     Answered,
-    /// The completion has not answered the command without the lock. From now on, each answer needs the lock.
+    /// The command was not answered through its answer state. From now on, each answer needs the lock.
     Unanswered,
 }
 
 /// Returns the word for a command in this state. The shift removes the two highest bits of the number. These bits are
-/// set only in the tag of a command that is looked up by its number, and such a command has no state.
+/// set only in a tag that is looked up by its number. The command of such a tag has no state.
 fn word(tag: Tag, state: u64) -> u64 {
     tag.number << STATE_BITS | state
 }
@@ -134,7 +135,7 @@ impl AnswerStates {
         self.get(tag.key).is_some_and(|state| state.load(Ordering::Relaxed) == word(tag, OPEN))
     }
 
-    /// Returns whether the command was answered without the lock, and the state of the command is not closed yet.
+    /// Returns true if the command was answered without the lock and the state of the command is not closed yet.
     pub(super) fn is_answered(&self, tag: Tag) -> bool {
         self.get(tag.key).is_some_and(|state| state.load(Ordering::Relaxed) == word(tag, ANSWERED))
     }
@@ -145,8 +146,8 @@ impl AnswerStates {
     #[inline]
     pub(super) fn close(&self, tag: Tag) -> Closed {
         let Some(state) = self.get(tag.key) else { return Closed::Unanswered };
-        // The lock orders this load after the store in `open`. Only threads with the lock write the state, with one
-        // exception: the exchange in `answer` needs no lock, and changes only an open state.
+        // The lock orders this load after the store in `open`. The state is written under the lock, except for the
+        // exchange in `answer`. This exchange changes only an open state.
         let mut seen = state.load(Ordering::Relaxed);
         if seen == word(tag, OPEN) {
             if planted!("yields_close_is_a_store") {

@@ -14,7 +14,7 @@ use crate::process::payload::Payload;
 /// A hand-written process is notified of items by *notices* in its mailbox. The process receives one notice for each
 /// requested item that is in the buffer, and one notice for the end of the stream. A notice does not identify an item.
 /// When the process reads a notice, the process takes the first item of the buffer. Therefore, the items keep their
-/// order and the end comes last, even if one notice overtakes another notice on the way into the mailbox.
+/// order, and the end comes last. This is true even if the notices enter the mailbox in another order.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     items: VecDeque<Payload>,
@@ -22,10 +22,10 @@ pub(crate) struct Buffer {
     room: usize,
     /// Waker of the handler while the handler waits for room.
     sender: Option<Waker>,
-    /// Whether the future of the process waits for an item. The future waits from the time when the future finds no
-    /// item until the future is woken. The initial value is true.
+    /// Whether the future of the process waits for an item. The flag is set when the future finds no item, and is
+    /// cleared when the handler sends an item. The initial value is true.
     waits: bool,
-    /// Number of items that the process has requested and that have no notice yet.
+    /// Number of requested items for which no notice was sent yet.
     wanted: usize,
     /// Number of items whose notice was sent but not read yet.
     noticed: usize,
@@ -104,8 +104,8 @@ impl Buffer {
         fresh + usize::from(end)
     }
 
-    /// Takes the items out of the buffer of a stream from which the process pulls no more items. The caller must drop
-    /// the items, and must have taken the handler's waker before.
+    /// Takes the items out of the buffer, because the process pulls no more items from this stream. The caller must
+    /// drop the items, and must have taken the handler's waker before.
     pub(super) fn into_items(self) -> VecDeque<Payload> {
         self.items
     }
@@ -146,8 +146,8 @@ mod tests {
         let _ = buffer.push(Payload::new(1_u32));
         assert_eq!((buffer.due(false), buffer.due(false)), (1, 0));
         let _ = buffer.push(Payload::new(2_u32));
-        // The process has not requested the second item yet. Before the process has pulled the second item, no notice
-        // of the end is due.
+        // The process has not requested the second item yet. The notice of the end must come after the notice for the
+        // second item.
         assert_eq!((buffer.due(false), buffer.due(true)), (0, 0));
         assert_eq!(take(&mut buffer), Some(1));
         assert_eq!(buffer.due(true), 0);

@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(yields.bytes(), size_of::<SharedTable>() + slots + states);
     }
 
-    /// The count keeps the earliest waiting time, and the handler that was looked up first.
+    /// The combined count keeps the earliest waiting time and the first handler.
     #[test]
     fn the_counts_of_several_tables_are_combined() {
         let (yields, mut counts) = (Yields::new(), CommandCounts::new());
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(counts[type_name::<NamedCommand>()].count, rows.len());
     }
 
-    /// The count of the streams includes each stream. The line is the line of one command.
+    /// Each stream is counted. The line belongs to one of the commands.
     #[test]
     fn streams_are_counted_and_the_line_of_a_command_is_kept() {
         let (yields, mut counts) = (Yields::new(), CommandCounts::new());

@@ -31,9 +31,9 @@ use crate::process::yields::{Answer, AnswerTarget, Yield, YieldInfo};
 /// ```
 ///
 /// The function `start` registers a command. The functions `admit` and `admit_answer` move a command from the inline
-/// path of a turn (`state/inline_command.rs`) to the table, and the command keeps its tag. If the process reads the
-/// answer to an inline command in the turn that yields the command, the command does not enter the table. After a
-/// command is gone from the table, an answer to this command is refused as late.
+/// path of a turn (`state/inline_command.rs`) to the table. The command keeps its tag. If the process yields an inline
+/// command and reads the answer in the same turn, the command does not enter the table. After a command is gone from
+/// the table, an answer to this command is refused as late.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// The command has no answer yet, or the command was answered without the lock and the answer state of the
@@ -107,8 +107,8 @@ impl Slot {
         self.drop_contents();
     }
 
-    /// Releases several slots. A foreign waker may block until a process has run. This process may wait for another of
-    /// these commands. Therefore this function wakes the tasks of all slots together.
+    /// Releases several slots. A foreign waker may block until a process has run. This process may itself wait for one
+    /// of the other commands in `slots`. Therefore this function wakes the tasks of all slots together.
     pub(super) fn release_all(slots: impl IntoIterator<Item = Self>) {
         let mut slots = Vec::from_iter(slots);
         panic::wake_each(slots.iter_mut().flat_map(Self::take_wakers));
@@ -246,8 +246,8 @@ impl Table {
         self.slots.get_mut(key).filter(|slot| tag.refers_to(slot.number)).map(|slot| (key, slot))
     }
 
-    /// Counts a cancellation. If the number of cancellations since the last removal exceeds half the number of pending
-    /// commands, removes the cancelled commands with chosen tags from the pending commands. The caller has cancelled a
+    /// Counts the cancellations since the last removal. If this count exceeds half the number of pending commands, this
+    /// function removes the cancelled commands with chosen tags from the pending commands. The caller has cancelled a
     /// command with a chosen tag. The caller drops the returned commands after the unlock, because the drop runs user
     /// code.
     ///
@@ -269,7 +269,7 @@ impl Table {
         removed
     }
 
-    /// Returns whether a pending command has a chosen tag and was cancelled.
+    /// Returns true if the pending command with this tag has a chosen tag and was cancelled.
     fn is_cancelled(&self, tag: Tag) -> bool {
         let slot = || self.slots.get(self.key_of(tag.number)? as usize);
         tag.is_chosen() && !slot().is_some_and(|slot| tag.refers_to(slot.number))

@@ -51,7 +51,7 @@ fn a_cancelled_answer_is_discarded_after_an_inline_command_was_cancelled() {
     assert!(!yields.recalled.load(Ordering::Relaxed));
 }
 
-/// Answers a command with `()`. Returns the action that would queue the process.
+/// Answers a command with `()`. Returns the action that `deliver` received.
 pub(super) fn answer(yields: &Yields, tag: Tag, from: Answerer) -> Result<Answered, Late> {
     let mut action = None;
     let answer = &mut Some(Ok(Payload::new(())));

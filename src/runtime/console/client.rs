@@ -1,9 +1,8 @@
 //! The connection of one client: reads lines, and writes one reply for each line. This file knows neither the kind of
 //! the socket nor the contents of the lines.
 //!
-//! For each client, the server has at most one reply that it has not written completely. The server reads the next
-//! request only after the client has read this reply. Therefore the memory of a client is bounded by one request and
-//! one reply.
+//! The server has at most one unwritten or partly written reply for each client. The server reads the next request only
+//! after the client has read this reply. Therefore the memory of a client is bounded by one request and one reply.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -44,7 +43,7 @@ pub(super) enum Then {
 pub(super) enum TurnResult {
     /// The client may already have sent another request, so the caller calls `turn` again.
     Again,
-    /// Before the next turn, the client must read or write, or a reply that comes later must be complete.
+    /// The next turn must wait until the client reads or writes, or until a reply that comes later is complete.
     Blocked,
     /// The connection has ended, and the caller must drop the client.
     Ended,
@@ -54,7 +53,7 @@ pub(super) struct Client<S> {
     pub(super) stream: S,
     /// Bytes of the client that the server has not answered yet.
     input: Vec<u8>,
-    /// Number of bytes at the start of `input` that were searched and contain no line break.
+    /// The first `searched` bytes of `input` contain no line break.
     searched: usize,
     output: Vec<u8>,
     /// Number of bytes of `output` that are written.
@@ -95,7 +94,7 @@ impl<S: Read + Write> Client<S> {
     }
 
     /// Writes the pending reply, and then answers at most one request. Therefore a client with many requests does not
-    /// delay other clients. `answer` gets a line, and whether the client is trusted.
+    /// delay other clients. `answer` receives a line, and a flag that is true if the client is trusted.
     pub(super) fn turn(&mut self, now: Instant, answer: impl FnOnce(&[u8], bool) -> Answer) -> TurnResult {
         match self.write(now) {
             Ok(true) if self.is_closing => TurnResult::Ended,
@@ -182,8 +181,7 @@ mod tests {
 
     use super::*;
 
-    /// Connection in memory. An empty queue of input blocks the reader. `room` bytes can be written before the writer
-    /// blocks.
+    /// Connection in memory. A read blocks if `input` is empty. A write blocks after `room` bytes were written.
     #[derive(Default)]
     struct Pipe {
         input: VecDeque<Vec<u8>>,
@@ -283,7 +281,7 @@ mod tests {
         client.stream.input.push_back(b"a\n".to_vec());
         assert_eq!(run(&mut client), (TurnResult::Blocked, String::new()));
         assert_eq!((client.deadline(), client.stream.input.len()), (Some(START + WRITE_TIMEOUT), 1));
-        // Each write of some bytes restarts the time limit of the client.
+        // Each write of at least one byte restarts the time limit of the client.
         client.stream.room = 1;
         let later = START + Duration::from_secs(1);
         assert_eq!(client.turn(later, echo), TurnResult::Blocked);

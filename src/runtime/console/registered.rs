@@ -66,8 +66,8 @@ pub(super) fn handlers(host: &Host, limit: usize) -> Value {
         };
         json!({ "kind": kind, "command": command, "outstanding": outstanding })
     };
-    // All rows are built, even if the reply contains fewer rows, because each row takes the count of its type out of
-    // `counts`. The number of handlers is bounded, because the number of handlers does not change after the build of
+    // Each row takes the count of its type out of `counts`. Therefore, all rows are built, even if the reply contains
+    // fewer rows. The number of handlers is bounded, because the number of handlers does not change after the build of
     // the host.
     let rows: Vec<Value> = host.namespace().dispatcher().handler_keys().map(&mut row).collect();
     let others =

@@ -41,7 +41,7 @@ pub(super) struct ClientSession {
 const MAX_WINDOW: Duration = Duration::from_secs(60);
 
 impl ClientSession {
-    /// Time at which [`close_window`](Self::close_window) has an effect.
+    /// Time from which [`close_window`](Self::close_window) closes the window.
     pub(super) fn window_end(&self) -> Option<Instant> {
         self.run_times.as_ref().map(|window| window.begun() + MAX_WINDOW)
     }
@@ -239,7 +239,8 @@ fn process(host: &Host, details: ProcessDetails) -> Reply {
     }))
 }
 
-/// The first request for run times opens the window. Therefore, the reply to the first request covers nearly no time.
+/// The first request for run times opens the window. Therefore, the reply to this first request covers only a very
+/// short time.
 fn run_times(host: &Host, window: &mut RunTimeWindow, limit: usize) -> Value {
     let RunTimes { window, turns, run_time, processes, types, sampled_one_in, .. } = window.take(host, limit);
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -304,9 +305,8 @@ fn edge(edge: &WaitEdge) -> Value {
     })
 }
 
-/// `limit` bounds each of four numbers: the number of edges, the number of deadlocks, the number of rows in all cycles
-/// together, and the number of processes in the fields `behind` of all cycles together. Each cycle gets an equal share
-/// of the rows and of the processes in `behind`.
+/// `limit` bounds each of four numbers: the edges, the deadlocks, the rows of all cycles together, and the processes in
+/// all fields `behind` together. Each cycle gets an equal share of the rows and of the processes in `behind`.
 fn wait_for_graph(host: &Host, graph: WaitForGraph, limit: usize) -> Value {
     let WaitForGraph { edges, deadlocks } = graph;
     let share = (limit / deadlocks.len().max(1)).max(1);

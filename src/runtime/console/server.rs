@@ -68,8 +68,7 @@ impl Wake for ServerWaker {
 
 struct Accepting {
     listener: Listener,
-    /// Time of the next attempt to accept. `None` if the server does not try again before the next event of the
-    /// listener.
+    /// Time of the next attempt to accept. `None` if the server tries again only after the next event of the listener.
     next: Option<Instant>,
 }
 
@@ -134,8 +133,8 @@ impl Server {
         }
     }
 
-    /// Returns the time until the next action that must happen even without an event, for example at a deadline.
-    /// Returns `None` if there is no such action.
+    /// Returns the time until the next action that needs no event, for example an action at a deadline. Returns `None`
+    /// if there is no such action.
     fn wait(&self) -> Option<Duration> {
         if self.clients.iter().any(|(_, connection)| connection.is_ready) {
             return Some(Duration::ZERO);
@@ -280,8 +279,8 @@ mod tests {
         drop(clients);
     }
 
-    /// 9.6a: the server waits for an event without a time limit while an attached client sends no request. Therefore an
-    /// idle console causes no periodic work.
+    /// 9.6a: while an attached client sends no request, the server waits for an event without a time limit. Therefore
+    /// an idle console causes no periodic work.
     #[test]
     fn an_idle_client_sets_no_timer() {
         let rt = Runtime::builder().workers(0).build().unwrap();

@@ -181,10 +181,9 @@ fn identity_of(file: &Metadata) -> (u64, u64) {
 
 /// Creates a Unix socket that listens at `path`. Its file has the permissions 0600 before the first client can connect.
 ///
-/// Two programs may open the same path at once. A socket that is bound and does not listen refuses clients, as the
-/// socket of an ended program does. Therefore the socket first listens at a temporary name. Then the socket gets its
-/// final name, unless another program has created a file with the final name. Tools such as `ss` show the temporary
-/// name.
+/// Two programs may open the same path at once. Between `bind` and `listen`, a socket refuses clients, like the socket
+/// of an ended program. Therefore the socket first listens at a temporary name. Then the socket gets its final name,
+/// unless another program has created a file with the final name. Tools such as `ss` show the temporary name.
 #[cfg(unix)]
 fn bind(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     use std::os::unix::fs::PermissionsExt;

@@ -1,8 +1,8 @@
 //! The live trace of a console. Each client has at most one live trace, and this trace shows one process.
 //!
-//! The thread of the server collects the events every 50 ms into a buffer of at most 4,096 events, and the client takes
-//! them out of the buffer. Therefore a client that asks for no events costs a bounded amount of memory. The trace ends
-//! when a limit is reached, when the process exits, or when the connection ends.
+//! Every 50 ms, the thread of the server collects the events into a buffer of at most 4,096 events. The client takes
+//! the events out of this buffer. Therefore a client that asks for no events costs a bounded amount of memory. The
+//! trace ends when a limit is reached, when the process exits, or when the connection ends.
 
 use std::time::Duration;
 
@@ -151,7 +151,7 @@ fn name(event: TraceEvent) -> &'static str {
         TraceEvent::Step { .. } => "step",
         TraceEvent::Created { .. } => "spawned",
         TraceEvent::Ended { .. } => "exited",
-        // A trace of one process contains only one kind of worker state: that a worker is blocked.
+        // In a trace of one process, this event always means that a worker is blocked.
         TraceEvent::Worker { .. } => "blocked_worker",
         TraceEvent::Stolen { .. } => "stolen",
         TraceEvent::Preempted { .. } => "preempted",

@@ -13,11 +13,11 @@ use crate::runtime::console::later::Later;
 use crate::runtime::console::request::{Fault, FaultKind, MAX_ROWS};
 
 /// Time after which the request fails. The calls to the supervisors have a shorter time limit, `SILENCE`. In a runtime
-/// with workers, a thread of the runtime fires the timers of these calls. If all these threads are blocked, the timers
-/// do not fire, and the request may last until this longer limit.
+/// with workers, a thread of the runtime fires the timers of these calls. If all threads of the runtime are blocked,
+/// these timers do not fire, and the request may take the whole `TIMEOUT`.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time in which all supervisors must answer. The state of a supervisor that does not answer is not known.
+/// Time in which all supervisors must answer. If a supervisor does not answer in this time, its state is unknown.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// Maximum depth of the tree in a reply. Deeper rows are only counted.

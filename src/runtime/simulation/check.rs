@@ -19,9 +19,9 @@ use crate::task::body::ProcessOutput;
 
 /// Number of lines of the trace in a report.
 const LINES: usize = 60;
-/// The check runs about one in this number of passing seeds a second time.
+/// Of this number of passing seeds, the check runs about one seed a second time.
 const REPEATED_ONE_IN: u64 = 100;
-/// Line that a report contains if nothing receives the exit of a failed process, and the run has no other failure.
+/// A report contains this line if nothing receives the exit of a failed process and the run has no other failure.
 const ONLY_IN_CHECK: &str =
     "\nonly a check reports this failure: `Simulation::run` does not report an exit that nothing receives";
 /// Maximum number of turns after the scenario has ended. In these turns, processes receive the exits that are still
@@ -131,7 +131,8 @@ impl Check {
 
     /// Turns on [`Simulation::inspect`] for each run. The scenario can then read the last messages of a process, for
     /// example with [`Host::process_details`] or [`Host::last_exits`]. Default: off. If the options contain a flight
-    /// recorder, each run has this flight recorder, and [`flight_record`](Self::flight_record) writes its record.
+    /// recorder, each run uses this flight recorder, and [`flight_record`](Self::flight_record) writes the record of
+    /// this flight recorder.
     pub fn inspect(mut self, options: InspectOptions) -> Self {
         self.inspect = Some(options);
         self
@@ -213,7 +214,7 @@ impl Check {
         limit + inspect
     }
 
-    /// Returns whether a passing seed is run twice.
+    /// Returns whether the check runs this seed twice even if the seed passes.
     fn repeats(&self, seed: u64) -> bool {
         seed == self.seeds.start || Rng::seeded(seed).next().is_multiple_of(REPEATED_ONE_IN)
     }
@@ -301,8 +302,8 @@ struct Run {
     /// Number of choices that were made until the end of the scenario.
     drawn: u64,
     trace: Arc<Trace>,
-    /// Whether `Simulation::run` reports no failure. If such a run has failed, its failure consists only of exits that
-    /// nothing receives.
+    /// True if `Simulation::run` reports no failure. If the run has failed nevertheless, the only reason is that
+    /// nothing receives the exit of a failed process.
     only_in_check: bool,
     /// Result of writing the flight record.
     recorded: io::Result<()>,

@@ -4,14 +4,14 @@
 //! The rule counts time steps. If no process is runnable, the clock jumps to the next deadline, and this jump is a time
 //! step. A run is a deadlock if the following conditions are true for a number of consecutive time steps:
 //! - The future that the simulation runs has not been polled.
-//! - The first check makes a list of all processes that exist. A process that runs is removed from the list. During
+//! - The first check makes a list of all processes that exist. When a process runs, it is removed from the list. During
 //!   these time steps, no process was removed.
 //! - Several checks have found that no old timer was pending. At a check, a timer is old if it was set before the
 //!   previous check.
 //!
 //! In this state, no old timer can wake a waiting process. Only the processes that run repeatedly could wake the
-//! waiting processes. The rule is wrong if such a process wakes a waiting process after more time steps than the limit.
-//! For such a process, the user can raise the limit.
+//! waiting processes. The rule is wrong if a process that runs repeatedly wakes a waiting process only after more time
+//! steps than the limit. In this case, the user can raise the limit.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -20,11 +20,11 @@ use crate::host::timer::Timers;
 
 /// Number of time steps between two checks of the timers.
 const STEPS_PER_CHECK: u64 = 1 << 10;
-/// Minimum number of checks without a pending old timer before the run is a deadlock. A timer is old if it was set
+/// A run can be a deadlock only after this number of checks without a pending old timer. A timer is old if it was set
 /// before the previous check.
 const RENEWALS: u32 = 8;
-/// Default limit of time steps without progress. Before a run has made this number of time steps without progress, the
-/// run is not a deadlock.
+/// Default limit of time steps without progress. A run can be a deadlock only after this number of time steps without
+/// progress.
 const LIMIT: u64 = 1 << 16;
 
 /// Counts the time steps without progress, and records the processes that have not run during these steps.
@@ -33,9 +33,10 @@ pub(super) struct Idle {
     limit: u64,
     /// Number of time steps without progress.
     steps: u64,
-    /// Number of checks at which each pending timer had the number `mark` or a higher number.
+    /// Number of checks that found no pending timer with a lower number than `mark`.
     renewals: u32,
-    /// Number that a new timer would have received at the last of these checks. Older timers have lower numbers.
+    /// Number of the next timer at the time of the last of these checks. Timers that were set earlier have lower
+    /// numbers.
     mark: u64,
     /// Labels of the processes that existed at the first check and have not run since the first check.
     suspects: Option<BTreeSet<u64>>,

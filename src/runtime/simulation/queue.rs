@@ -143,7 +143,7 @@ pub(super) struct Own {
 }
 
 impl Own {
-    /// Returns the waker of a future that is already queued.
+    /// Creates the waker of the future, and queues the future.
     pub(super) fn ready(queue: &Arc<ReadyQueue>) -> Arc<Self> {
         let own = Arc::new(Self { queue: Arc::clone(queue), is_queued: AtomicBool::new(false) });
         own.wake_by_ref();

@@ -79,8 +79,8 @@ impl Trace {
         mem::take(&mut self.0.lock().late)
     }
 
-    /// Compares two traces. If the traces differ, returns a text with the number of the first line that differs, and
-    /// with this line of each trace.
+    /// Compares two traces. If the traces differ, returns a text: the number of the first different line, and this line
+    /// of each trace. If the traces no longer store this line, the text only says how many lines are no longer stored.
     pub(super) fn difference(&self, other: &Self) -> Option<String> {
         let (one, other) = (self.0.lock(), other.0.lock());
         if one.forgotten == other.forgotten && one.digest != other.digest {

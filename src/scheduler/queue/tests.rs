@@ -496,7 +496,7 @@ fn the_owner_takes_the_batch_after_thieves_have_emptied_the_deque() {
     assert_eq!((remote.batch.len(), remote.deque.len()), (0, 12));
 }
 
-/// If the unattended slots did not take turns, a slot with many tasks would keep the worker away from the tasks of the
+/// The unattended slots take turns. Otherwise a worker might steal only from a slot with many tasks, and never from the
 /// other unattended slots.
 #[test]
 fn the_unattended_slots_take_turns() {

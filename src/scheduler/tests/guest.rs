@@ -92,8 +92,8 @@ fn a_guest_does_not_count_as_searching_while_its_own_future_runs() {
     });
 }
 
-/// The slot of the completed guest is vacant, even while the `run` future still exists. The task that the guest's
-/// future woke last runs on another thread.
+/// The slot of the completed guest is vacant, even while the `run` future still exists. Another thread runs the task
+/// that the guest's future woke last.
 #[test]
 fn a_completed_guest_keeps_no_tasks_and_no_slot() {
     within(|| {
@@ -381,8 +381,8 @@ fn no_task_comes_before_a_future_that_another_thread_has_woken() {
     });
 }
 
-/// A future that wakes itself has yielded, so a task runs next. A future that another thread wakes repeatedly must not
-/// occupy the thread of the guest all the time.
+/// A future that wakes itself has yielded, so a task runs next. If another thread wakes a future repeatedly, this
+/// future must not occupy the thread of the guest all the time.
 #[test]
 fn a_future_that_is_always_woken_does_not_keep_tasks_from_running() {
     within(|| {

@@ -45,7 +45,7 @@ fn each_attempt_to_steal_is_counted_with_its_result() {
     assert!(steal(4));
     assert_eq!((attempts(&scheduler), depths(&scheduler)), ([6, 3, 3, 0], [68, 33]));
     // The worker finds its own tasks without an attempt to steal. After these tasks, seven attempts empty the deque of
-    // the victim: 68, 36, 18, 9, 4, 2 and 1 tasks remain before the attempts.
+    // the victim. Before these attempts, the deque contains 68, 36, 18, 9, 4, 2 and 1 tasks.
     for _ in 0..33 {
         thief.find(1).expect("an own task").run(());
     }

@@ -1,4 +1,4 @@
-//! Tests of wakers that belong to no task: the effects of calling them.
+//! Tests of calls of wakers that belong to no task.
 
 use crate::scheduler::tests::*;
 

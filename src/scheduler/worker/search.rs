@@ -33,8 +33,8 @@ impl<T: Task> Worker<T> {
         let victim = self.queues.next_unattended(has_tasks)?;
         let one = self.scheduler.unattended.is_handed_over(victim) && self.scheduler.global.len() != 0;
         let task = self.steal_from(victim, |remote| remote.steal_any(one, &self.queues)).success()?;
-        // This worker may be the only awake worker. The later pushes of this worker wake no worker, because several
-        // tasks wait now.
+        // This worker may be the only awake worker. Its later pushes wake no worker, because several tasks already
+        // wait.
         self.share();
         Some(task)
     }
@@ -48,8 +48,8 @@ impl<T: Task> Worker<T> {
         let (count, others) = (remotes.len(), remotes.len() - 1);
         for pass in 0..passes {
             let (last, mut lost_a_race) = (pass + 1 == passes, false);
-            // The random start is always a slot that was occupied at some time. If the start could be a higher slot,
-            // the pass would nearly always begin at the same worker, namely the first worker after the vacant slots.
+            // The random start is always a slot that was occupied at some time. If a pass could start at a higher slot,
+            // nearly all passes would begin at the same worker, namely the first worker after the vacant slots.
             let start = self.rng.borrow_mut().below(others);
             for victim in (start..others).chain(0..start).map(|n| (self.slot + 1 + n) % count) {
                 let remote = &remotes[victim];

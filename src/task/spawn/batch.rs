@@ -1,5 +1,5 @@
-//! This file spawns many processes in one batch. The processes of a batch are queued together, under one lock. The
-//! number of sleeping workers that a batch wakes is at most the number of processes in the batch.
+//! This file spawns many processes in one batch. The processes of a batch are queued together, under one lock. A batch
+//! wakes at most as many sleeping workers as it has processes.
 
 use crate::context::me::SelfHandle;
 use crate::host::Host;

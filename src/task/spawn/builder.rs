@@ -100,16 +100,16 @@ impl ProcessBuilder {
         self.deadline_within(at, Duration::from_secs(1))
     }
 
-    /// Sets a deadline and the time `grace`: see [`deadline`](Self::deadline). If the process has not exited when the
-    /// time `grace` has passed after the cancellation, the process is killed. An earlier cancellation with a longer
-    /// grace period does not delay the kill.
+    /// Sets a deadline and the time `grace`: see [`deadline`](Self::deadline). If the process has not exited within the
+    /// time `grace` after the cancellation, the process is killed. An earlier cancellation with a longer grace period
+    /// does not delay the kill.
     pub fn deadline_within(mut self, at: Instant, grace: Duration) -> Self {
         self.options.own_sources.deadline |= self.inherited.limit(at, grace);
         self
     }
 
-    /// Sets the token that cancels the process and its descendants, instead of the inherited token. If the token is
-    /// already cancelled, the process is cancelled before its first step.
+    /// Sets the token that cancels the process and its descendants. This token replaces the inherited token. If the
+    /// token is already cancelled, the process is cancelled before its first step.
     ///
     /// If the inherited token must also cancel the process, pass a [child](CancelToken::child) of [the token of the
     /// spawner](SelfHandle::cancel_token).
@@ -119,11 +119,11 @@ impl ProcessBuilder {
         self
     }
 
-    /// Registers the process in its host under this [name](crate::Name). The process has the name before its first
-    /// step, and until it exits. If the name is taken, the spawn is refused with [`SpawnErrorKind::NameTaken`].
+    /// Registers the process in its host under this [name](crate::Name). The process has the name from before its first
+    /// step until its exit. If the name is taken, the spawn is refused with [`SpawnErrorKind::NameTaken`].
     ///
-    /// This method does not know the body, so the compiler does not check that the message type of the name is the
-    /// message type of the body. If the types differ, a send to the name fails with
+    /// This method does not know the body. Therefore the compiler cannot check that the name and the body have the same
+    /// message type. If the types differ, a send to the name fails with
     /// [`SendErrorKind::WrongType`](crate::SendErrorKind::WrongType), unless the body receives any `Payload`.
     pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.options.name = Some(name.into());
@@ -131,7 +131,7 @@ impl ProcessBuilder {
     }
 
     /// Sets the maximum number of messages in the mailbox, and the policy for a full mailbox. Default: unbounded. If
-    /// [`Limits::mailbox_capacity`] sets a lower limit, the lower limit applies with the policy of `bound`.
+    /// [`Limits::mailbox_capacity`] sets a lower limit, this lower limit applies, together with the policy of `bound`.
     ///
     /// ```
     /// # use procession::{MailboxCapacity, Context, SendErrorKind, Runtime};
@@ -258,7 +258,7 @@ impl ProcessBuilder {
     /// the call blocks until the name is free. The blocked call repeatedly runs `std::thread::yield_now`.
     ///
     /// The options [`link`](Self::link) and [`monitor`](Self::monitor) apply only if the call spawns a process. The
-    /// call does not return the `MonitorRef`. To watch the process in both cases, call
+    /// call does not return the `MonitorRef`. To watch the process even if the call did not spawn it, call
     /// [`monitor`](crate::SelfHandle::monitor) with the returned pid.
     ///
     /// # Errors
@@ -396,7 +396,7 @@ pub(super) struct SpawnOptions {
     limits: Option<Box<Limits>>,
     by_hand: bool,
     supervised: bool,
-    /// The sources that the builder has set. A source that the process has inherited is not in the set.
+    /// The sources that the builder has set. The set does not contain inherited sources.
     own_sources: CancelSources,
     priority: Priority,
     name: Option<Cow<'static, str>>,
@@ -491,9 +491,9 @@ impl Host {
         schedule: S,
         prepare: impl FnOnce(&Control<X::Message>),
     ) -> Result<ReservedProcess<X, S>, Unclaimed<dyn AnyControl, SpawnErrorKind>> {
-        // `make` runs under the lock of the name. A refused spawn drops its inherited values, and the reservation may
-        // drop the last reference to another host. Both drops run user code, so both happen after the unlock. The
-        // variable `kept` keeps the inherited values alive until the unlock.
+        // `make` runs under the lock of the name. If the spawn is refused, `make` drops the inherited values. The
+        // reservation in `make` may also drop the last reference to another host. Both drops run user code, so both
+        // happen after the unlock. The variable `kept` keeps the inherited values alive until the unlock.
         let kept = inherited.clone();
         let make = || {
             let reserved = self.admit_nameless::<X, S>(inherited, wishes, schedule)?;
@@ -504,8 +504,8 @@ impl Host {
         let claimed = defer_drops_of_hosts(|| names.claim(name.clone(), make));
         drop(kept);
         let reserved = claimed?;
-        // The exit of the process releases the names in this list. The process has not started, so the exit comes after
-        // this push and finds the name in the list.
+        // The exit of the process releases the names in this list. The process has not started. Therefore its exit
+        // comes after this push, and finds the name in the list.
         reserved.control().head.names().lock().push(name);
         Ok(reserved)
     }

@@ -1,4 +1,4 @@
-//! 9.2d, 9.2e: deadlocks of supervisors that are in their shutdown.
+//! 9.2d, 9.2e: deadlocks of supervisors during their shutdown.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ async fn calls_child(mut ctx: Context<Reply<()>>) {
     _ = ctx.call("child", |reply: Reply<()>| reply).await;
 }
 
-/// Spawns a supervisor with the name `supervisor`. When the supervisor stops a child, it waits for the exit of this
-/// child for at most the time `limit`.
+/// Spawns a supervisor with the name `supervisor`. When the supervisor stops a child, it waits at most `limit` for the
+/// exit of this child.
 fn supervise(rt: &Runtime, limit: Duration) -> JoinHandle<(), SupervisorMessage> {
     let child = Child::new("child", waits_for_exit).shutdown(limit);
     let caller = Child::new("caller", calls_child).shutdown(limit);
@@ -37,7 +37,7 @@ fn cancel(rt: &Runtime, supervisor: Pid) {
     rt.cancel(supervisor, "stop", Duration::MAX).unwrap();
 }
 
-/// Lets a process fail that is linked with the supervisor.
+/// Spawns a process that is linked with the supervisor. This process fails.
 fn fail_linked(rt: &Runtime, supervisor: Pid) {
     let linked = rt.spawn(async move |ctx: Context| {
         ctx.link(supervisor).expect("the supervisor lives");
@@ -55,7 +55,7 @@ fn found(rt: &Runtime) -> Vec<Deadlock> {
 
 /// 9.2d, 9.2e, 9.2g: a supervisor stops its children in reverse order, and waits without a time limit for the exit of
 /// the last child. This child waits for the exit of the supervisor. Both processes are deadlocked, until a kill of the
-/// child ends the deadlock. Then the next child ends, because its call has no callee.
+/// child ends the deadlock. Then the next child exits, because the callee of its call has already exited.
 #[test]
 fn a_supervisor_in_its_shutdown_is_deadlocked_with_a_child_that_waits_for_the_supervisor() {
     for stop in [cancel, fail_linked] {
@@ -93,9 +93,9 @@ async fn watches_supervisor(ctx: Context<Reply<()>>) {
     ctx.host().exited(supervisor).await;
 }
 
-/// 9.2e: a supervisor in its shutdown stops its children one after the other. A child that waits for the exit of the
-/// supervisor is no deadlock while another child is stopped, because the supervisor cancels or kills the first child
-/// later.
+/// 9.2e: during its shutdown, a supervisor stops its children one after the other. While it stops one child, another
+/// child may wait for the exit of the supervisor. This wait is no deadlock, because the supervisor cancels or kills the
+/// waiting child later.
 #[test]
 fn a_child_that_the_supervisor_will_stop_later_is_no_deadlock() {
     let hour = Duration::from_secs(3600);
@@ -116,7 +116,8 @@ fn a_child_that_the_supervisor_will_stop_later_is_no_deadlock() {
         assert_eq!((rt.wait_for_graph().deadlocks, found(&rt)), (vec![], vec![]));
         rt.kill(rt.whereis("slow").unwrap()).unwrap();
         settle(&rt);
-        // Now the supervisor waits for the watcher. With a time limit, a timer kills the watcher.
+        // Now the supervisor waits for the watcher. If the stop of the watcher has a time limit, a timer kills the
+        // watcher later.
         let deadlocks = rt.wait_for_graph().deadlocks;
         assert_eq!(deadlocks.len(), usize::from(shutdown == Duration::MAX), "{deadlocks:?}");
         rt.kill(supervisor.pid()).unwrap();
@@ -124,7 +125,8 @@ fn a_child_that_the_supervisor_will_stop_later_is_no_deadlock() {
     }
 }
 
-/// 9.2e: a cancellation without a time limit, and a later stop with a time limit: the timer of the stop ends the wait.
+/// 9.2e: a child was cancelled without a time limit. Later the supervisor stops the child with a time limit. The timer
+/// of this stop ends the wait.
 #[test]
 fn a_child_that_was_cancelled_before_its_stop_is_no_deadlock() {
     let hour = Duration::from_secs(3600);

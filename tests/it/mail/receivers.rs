@@ -100,7 +100,8 @@ fn a_mailbox_that_a_failed_upgrade_gave_away_gets_no_messages() {
             })
             .collect();
         let stale = (0..PROCESSES).map(|_| given.recv().expect("each process gives one away")).collect();
-        // Until the new body has failed, the mailbox that it gave away is the receiver, and may get messages.
+        // Each new body gave its mailbox away. Until this body has failed, its mailbox is the receiver and may get
+        // messages.
         (0..PROCESSES).for_each(|_| resumed.recv().expect("each old body continues"));
         send_to_all(processes.iter().map(JoinHandle::address).collect(), stale, &received);
     });
@@ -242,8 +243,8 @@ fn the_mailbox_of_a_failed_upgrade_refuses_to_receive() {
     });
 }
 
-/// 6.7b: during an upgrade, another thread waits on the mailbox of the new body. When the upgrade fails, the thread is
-/// woken, and its receive is refused.
+/// 6.7b: during an upgrade, another thread waits on the mailbox of the new body. The failure of the upgrade wakes this
+/// thread, and its receive is refused.
 #[test]
 fn a_waiting_receive_is_refused_when_its_upgrade_fails() {
     within(60, || {
@@ -278,8 +279,8 @@ fn a_waiting_receive_is_refused_when_its_upgrade_fails() {
     });
 }
 
-/// 6.7b: a replaced mailbox contains messages that it has read ahead. These messages return to the old body as soon as
-/// the replaced mailbox either refuses a receive or is dropped.
+/// 6.7b: a replaced mailbox contains messages that it has read ahead. When the replaced mailbox refuses a receive or is
+/// dropped, these messages return to the old body immediately.
 #[test]
 fn messages_read_ahead_by_a_replaced_mailbox_return_to_the_old_body() {
     for is_dropped in [true, false] {
@@ -363,8 +364,8 @@ fn a_receive_is_refused_when_the_process_reads_its_events() {
     });
 }
 
-/// A process that delegates its first step to the first entry points. In its second step, the process upgrades to the
-/// second entry points.
+/// A process that owns two values of `EntryPoints`. It delegates its first step to the first value. In its second step,
+/// the process upgrades to the second value.
 struct Succeeded(EntryPoints<u32, u32>, Option<EntryPoints<u32, u32>>, usize);
 
 impl Process for Succeeded {

@@ -1,5 +1,5 @@
-//! 9.3c: the counter tracks of a trace. In each test, a scripted run holds a state in which the values of some tracks
-//! are not 0, until the trace ends.
+//! 9.3c: the counter tracks of a trace. Each test brings the runtime into a state in which some tracks have values
+//! other than 0. The runtime stays in this state until the trace ends.
 
 use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
@@ -21,8 +21,8 @@ fn last(decoded: &Decoded, name: &str) -> u64 {
     *values(decoded, name).last().expect("each track has a value")
 }
 
-/// Calls `hold`, then ends the trace while the returned value holds the state of the runtime, and then drops this
-/// value.
+/// Begins a trace, calls `hold`, ends the trace, and then drops the value that `hold` returned. Until its drop, this
+/// value keeps the runtime in its state.
 fn traced_while<T>(host: &Host, hold: impl FnOnce() -> T) -> Decoded {
     let buffer = Buffer::default();
     let trace = host.start_trace_to(buffer.clone()).unwrap();
@@ -46,8 +46,8 @@ impl<T> Drop for Blocks<T> {
     }
 }
 
-/// Spawns a process that calls `step`. The argument of `step` is a function that blocks until the result of this call
-/// is dropped. Returns when this function has been called.
+/// Spawns a process that calls `step`. The argument of `step` is a function that blocks until the returned `Blocks` is
+/// dropped. `block` returns when `step` has called this function.
 fn block<T: Send + 'static>(
     host: &Host,
     step: impl FnOnce(&Context, &mut dyn FnMut()) -> T + Send + 'static,

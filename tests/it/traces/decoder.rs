@@ -1,7 +1,8 @@
 //! Decoder of the parts of Perfetto traces that the tests need, and a writer that keeps a trace in memory.
 //!
-//! The decoder shares no code with the encoder of the crate. The decoder uses the field numbers of the files in
-//! `protos/perfetto/trace` in the repository of Perfetto, and checks the rules of the format that these files state.
+//! The decoder shares no code with the encoder of the crate. The files in `protos/perfetto/trace` in the repository of
+//! Perfetto define the format. The decoder uses the field numbers of these files, and checks the rules that the files
+//! state.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -85,7 +86,7 @@ fn field<'a>(bytes: &mut &'a [u8]) -> Option<(u64, Value<'a>)> {
     Some((tag >> 3, value))
 }
 
-/// Fields of a whole message.
+/// Returns all fields of a complete message.
 fn fields(mut bytes: &[u8]) -> Vec<(u64, Value<'_>)> {
     std::iter::from_fn(|| (!bytes.is_empty()).then(|| field(&mut bytes).expect("a whole message"))).collect()
 }

@@ -84,7 +84,7 @@ fn traces_with_different_filters_can_overlap() {
     assert_eq!((steps(&decode(&whole)), summary.lost), ((rt.counters() - before).steps, 0));
     let names = labels(&partial.unwrap());
     assert!(names.len() == 1 && names.first().unwrap().contains("pong"), "{names:?}");
-    // The end of a trace without a filter does not end a trace with a filter.
+    // When a trace without a filter ends, a trace with a filter continues.
     let (partial, _) = traced_with(&rt, TraceOptions::new().type_contains("traces::pong"), || {
         drop(traced(&rt, || ping_pong(&rt, 5)));
         ping_pong(&rt, 5);
@@ -172,7 +172,7 @@ fn a_trace_of_a_quiet_process_ends_when_the_reader_disconnects() {
     });
 }
 
-/// 9.3a: a trace of a process that has exited, or that belongs to another runtime, ends immediately.
+/// 9.3a: if a process has exited or belongs to another runtime, a trace of this process ends immediately.
 #[test]
 fn a_trace_of_a_process_that_does_not_exist_ends_immediately() {
     within(60, || {

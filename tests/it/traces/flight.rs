@@ -51,8 +51,8 @@ async fn panics(_: Context) {
     std::panic::resume_unwind(Box::new("no luck"));
 }
 
-/// 9.3f: while no event is overwritten, the record contains all steps, spawns, messages and arrows that the counters
-/// count.
+/// 9.3f: if no event was overwritten, the record contains all steps and spawns that the counters count, and one arrow
+/// for each message.
 #[test]
 fn a_flight_record_contains_all_events_that_fit() {
     let rt = Runtime::builder().workers(0).flight_recorder(FlightRecorder::new()).build().unwrap();
@@ -103,23 +103,23 @@ fn a_full_buffer_overwrites_its_oldest_events() {
     assert_eq!(decoded.named(Kind::Instant, "lost").len(), 1);
     let labels: BTreeSet<_> = decoded.of("step").into_iter().map(|step| step.name).collect();
     assert!(steps(&decoded) < rt.counters().steps);
-    // The event of the spawn of this process is overwritten. Nevertheless, the record contains the name, which is read
-    // from the pid table.
+    // The spawn event of this process is overwritten. Nevertheless, the record contains the name, which is read from
+    // the pid table.
     assert!(labels.iter().any(|label| label.starts_with("old (")), "{labels:?}");
     assert!(labels.iter().any(|label| label.starts_with("last (")), "{labels:?}");
     assert_eq!(decoded.named(Kind::Instant, "spawn").len(), 2);
     // The processes of the ping-pong have exited. Nevertheless, the record contains their types, because the event of
     // an exit contains the type.
     assert!(!labels.contains("process"), "{labels:?}");
-    // The decoder of the record learns the contents of a mailbox only when the process of the mailbox is idle. Before
-    // the decoder knows these contents, the record contains no arrow of a message to this mailbox, so that no arrow is
-    // wrong.
+    // The recorder learns the contents of a mailbox only when the process of the mailbox is idle. Until then, the
+    // record contains no arrows for messages to this mailbox, because such arrows could be wrong.
     assert!(arrows(&decoded).len() > 1_000);
     drop(old);
 }
 
-/// 9.3f: with a flight recorder, a trace with a slow writer loses the overwritten events. The last slice before these
-/// events ends at the last known event of the lane, because the trace does not know when the step ended.
+/// 9.3f: if a runtime has a flight recorder and the writer of a trace is slow, the trace loses the overwritten events.
+/// Before these lost events, the last slice ends at the last known event of the lane, because the trace does not know
+/// when the step ended.
 #[test]
 fn no_slice_covers_overwritten_events() {
     within(60, || {

@@ -126,7 +126,7 @@ pub(super) struct Keeps {
     pub(super) most: u32,
     used: u32,
     /// Children that wait for their start. The children in `turns` start in order: each child starts after the previous
-    /// child has started. The children in `due` start without this order.
+    /// child has started. The children in `due` start in any order.
     turns: BTreeSet<Place>,
     due: BTreeSet<Place>,
     /// Children that must be stopped, from the last to the first. `told` is the child that was asked to stop and whose
@@ -277,8 +277,8 @@ impl Model {
         }
     }
 
-    /// Checks whether a supervisor has started: no child may be waiting in `turns`. If the supervisor has started, it
-    /// no longer delays the next child of its own supervisor.
+    /// Marks a supervisor as started if none of its children waits in `turns`. Then the supervisor above it can start
+    /// its next child.
     fn has_started(&mut self, supervisor: Place) {
         let node = &mut self.nodes[supervisor];
         if node.life == Life::Starting && node.keeps.as_ref().is_some_and(|keeps| keeps.turns.is_empty()) {
@@ -331,7 +331,7 @@ impl Model {
             && (self.nodes[place].keeps.is_none() || self.children(place).into_iter().all(|child| self.is_over(child)))
     }
 
-    /// Makes the supervisor process the exit of a child that it has stopped.
+    /// Simulates how the supervisor handles the exit of a child that the supervisor has stopped.
     fn process_requested_exit(&mut self, child: Place) {
         let above = self.above(child);
         let keeps = self.keeps(above);
@@ -382,8 +382,8 @@ impl Model {
         let Some(first) = group else { return };
         self.keeps(above).turns.insert(child);
         for other in self.children(above) {
-            // A stopped child stays stopped, whether its policy or a request stopped the child. A child that waits for
-            // its turn to start continues to wait.
+            // If a child was stopped by its policy or by a request, the child stays stopped. If a child still waits for
+            // its start, nothing changes for this child.
             if other != child && other >= first && self.nodes[other].life.lives() {
                 if self.nodes[other].policy == Policy::Temporary {
                     self.keeps(above).stops.insert(other, Then::Forget);
@@ -394,7 +394,7 @@ impl Model {
         }
     }
 
-    /// Makes the supervisor ask the last child in `stops` to stop.
+    /// Simulates that the supervisor asks the last child in `stops` to stop.
     fn ask_to_stop(&mut self, supervisor: Place) {
         let keeps = self.keeps(supervisor);
         let (&child, _) = keeps.stops.last_key_value().expect("somebody is to be stopped");

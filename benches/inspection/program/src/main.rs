@@ -42,7 +42,8 @@ fn main() -> ExitCode {
     let mut ratios = vec![Vec::new(); Row::ALL.len()];
     for round in 0..rounds {
         // The rows take turns, and each round begins with another row. So a change of the machine's load affects all
-        // rows. Each row is compared with a run without inspection directly before the row.
+        // rows. Directly before each row, the program measures a run without inspection. The row is compared with this
+        // run.
         for place in 0..Row::ALL.len() {
             let at = (round + place) % Row::ALL.len();
             let plain = Row::Nothing.measure(messages);

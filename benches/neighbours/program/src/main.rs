@@ -73,7 +73,7 @@ fn main() -> ExitCode {
 }
 
 /// Runs all rounds of one workload. The runners take turns, so that a disturbance of the machine affects all runners.
-/// Each round begins with a different runner, so that no runner always runs after the same other runner.
+/// Each round begins with a different runner, so that a runner does not always run after the same other runner.
 fn measure(workload: &'static Workload, ops: u64, workers: Option<usize>, options: &Options) -> Vec<Row> {
     let round = Round { ops, times: options.times(ops), workers };
     let runs: Vec<_> = workload.runs.iter().filter(|(runner, _)| options.wants(*runner)).collect();

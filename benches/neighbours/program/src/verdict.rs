@@ -132,7 +132,7 @@ pub(crate) struct Row {
     pub(crate) bars: &'static [Bar],
 }
 
-/// Result of the comparison of a ratio with its limit, the bar.
+/// A bar (the limit of a ratio), and the measured ratio.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Met {
     pub(crate) bar: Bar,

@@ -16,7 +16,7 @@ pub(crate) use http::find_wrk;
 use crate::child::{say, wait_for_line};
 use crate::row::{Load, MESSAGE, ROWS};
 
-/// Argument with which this program runs as a client.
+/// Command-line argument that makes this program run as a client.
 pub(crate) const FLAG: &str = "--load";
 
 /// Bytes of a request to an echo server.

@@ -19,7 +19,7 @@ use row::{Load, Row};
 use runner::Runner;
 
 fn main() -> ExitCode {
-    // A panic in a task must terminate the program, because the client would wait forever for an answer of this task.
+    // A panic in a task must terminate the program. Otherwise the client would wait forever for an answer of this task.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);

@@ -14,7 +14,7 @@ use crate::child::{say, wait_for_line};
 use crate::row::{MESSAGE, Service};
 use crate::runner::Runner;
 
-/// Argument with which this program runs as a server.
+/// Command-line argument that makes this program run as a server.
 pub(crate) const FLAG: &str = "--serve";
 
 /// Size of the buffer of the service `Echo`, in bytes.

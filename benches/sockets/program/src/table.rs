@@ -101,7 +101,7 @@ fn median(numbers: impl Iterator<Item = f64>) -> Option<f64> {
     Some((numbers[last / 2] + numbers[numbers.len() / 2]) / 2.0)
 }
 
-/// Formats a number. If the runtime does not run this row, the text is `-`.
+/// Formats a number. If the runtime has no program for this row, the text is `-`.
 fn number(number: Option<f64>, digits: usize) -> String {
     number.map_or_else(|| "-".to_owned(), |number| format!("{number:.digits$}"))
 }

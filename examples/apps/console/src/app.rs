@@ -93,7 +93,7 @@ impl View {
 }
 
 /// Columns by which the table can be sorted. Each entry contains the name of the column in the protocol. The flag is
-/// true if the order is descending until the user reverses the order.
+/// true if the default order of the column is descending.
 pub const COLUMNS: [(&str, bool); 17] = [
     ("mailbox_len", true),
     ("mailbox_peak", true),
@@ -187,7 +187,7 @@ pub struct App {
     pub registry: Registry,
     pub trace: Trace,
     /// For each worker that runs a task: the number of the worker, the pid of the process, the number of polls of the
-    /// worker, and the earliest time at which the worker is known to have been in its present poll.
+    /// worker, and a time. This is the earliest time at which the worker was certainly in its present poll.
     pub since: Vec<(u64, Option<String>, u64, u64)>,
 }
 
@@ -243,13 +243,13 @@ impl App {
         self.view == View::Trace || self.measures_messages()
     }
 
-    /// Whether the present view measures the messages of its process with a live trace.
+    /// Whether the view `Process` is open and measures the messages of its process with a live trace.
     fn measures_messages(&self) -> bool {
         self.view == View::Process && self.rates.messages.is_on && self.pid.as_ref() == Some(&self.trace.pid)
     }
 
-    /// Whether the server knows the request `run_times`. Such a server also knows the time at which a process began to
-    /// wait.
+    /// Whether the server knows the request `run_times`. A server that knows `run_times` also knows the time at which a
+    /// process began to wait.
     fn knows_run_times(&self) -> bool {
         self.hello.requests.iter().any(|request| request == "run_times")
     }
@@ -357,7 +357,7 @@ impl App {
         } else if self.trace.unread == 0 {
             self.rates.messages.add(&self.trace);
         }
-        // After its last event, the trace begins again with the next refresh.
+        // If the trace has ended at a limit, a new trace begins with the next refresh.
         if self.trace.has_reached_limit() {
             self.trace = Trace::to_measure(&self.trace.pid);
         }
@@ -388,7 +388,7 @@ impl App {
         self.since = self.workers.workers.iter().filter_map(note).collect();
     }
 
-    /// Minimum time in ns for which a worker has run its present task. `None` if the worker runs no task.
+    /// The worker has run its present task for at least this time, in ns. `None` if the worker runs no task.
     pub fn busy_ns(&self, worker: u64) -> Option<u64> {
         let (.., since) = self.since.iter().find(|(number, ..)| *number == worker)?;
         Some(self.workers.now_ns.saturating_sub(*since))

@@ -222,8 +222,8 @@ fn connect_unix(path: &std::path::Path, limit: Duration) -> io::Result<Box<dyn S
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     let until = Instant::now() + limit;
-    // While the queue is full, Linux returns `WouldBlock`, and has no event for a free place. Other systems refuse the
-    // connection.
+    // While the queue is full, `connect` returns `WouldBlock` on Linux, and no event announces a free place in the
+    // queue. Other systems refuse the connection.
     while let Err(error) = socket.connect(&address) {
         if error.kind() != io::ErrorKind::WouldBlock {
             return Err(error);

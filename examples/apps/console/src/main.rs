@@ -193,8 +193,8 @@ fn check(conditions: &[Condition], reading: &Reading) -> ExitCode {
     }
 }
 
-/// Prints a text. If the reader of the output has ended, for example `head -1`, the rest of the text is dropped. In
-/// this case, the macro `print!` would panic.
+/// Prints a text. If the program that reads the output has exited, for example `head -1`, the rest of the text is
+/// dropped. In this case, the macro `print!` would panic.
 fn print(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {

@@ -81,7 +81,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// The durations that are in this distribution and not in the earlier distribution.
+    /// The durations that were added since the distribution `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         let before: BTreeMap<u64, u64> = earlier.buckets.iter().copied().collect();
         let left = |&(longest, count): &(u64, u64)| {
@@ -453,8 +453,8 @@ pub struct Timers {
     pub wheels: Vec<Wheel>,
 }
 
-/// A row for a handler of the first host, or for a command type that has outstanding commands but no handler in the
-/// list of the first host. In the second case, the field `kind` is empty.
+/// A row for a handler of the first host, or for a type of outstanding commands that has no handler in the list of the
+/// first host. For such a type, the field `kind` is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the protocol documents the fields")]

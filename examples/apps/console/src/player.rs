@@ -90,9 +90,9 @@ impl Player {
         self.recording.events.get(self.tops[track] as usize).map(|event| event.value)
     }
 
-    /// The tracks of the processes that exist at the present moment. Between the event that ends a state and the event
-    /// that begins the next state, a process has no state, but exists. If a recording was cut off, the last state of a
-    /// living process has no end. Such a process exists until the end of the recording.
+    /// The tracks of the processes that exist at the present moment. Between two states, a process exists but has no
+    /// state: one event ends the old state, and a later event begins the new state. If a recording was cut off, the
+    /// last state of a living process has no end. Such a process exists until the end of the recording.
     pub(crate) fn alive(&self) -> Vec<usize> {
         let exists = |track: &usize| {
             let (first, last) = self.spans[*track];

@@ -20,7 +20,7 @@ use crate::recording::proto::{Fields, Invalid, Value};
 /// Maximum length of a packet in bytes. A packet contains at most one event, and possibly the table of all names.
 const LONGEST_PACKET: u64 = 16 << 20;
 
-/// Index of the text that replaces a name if the name is unknown, or if the names exceed the limit.
+/// Index of the text `…`. This text replaces an unknown name, and each name that exceeds the limit of the texts.
 const UNKNOWN: u32 = 0;
 
 /// Index that means "no event".
@@ -306,7 +306,7 @@ enum Header {
         header: u64,
     },
     Other,
-    /// The file has ended after this number of bytes of an incomplete header.
+    /// The end of the file. `bytes` is the number of bytes of an incomplete header at this end.
     End {
         bytes: u64,
     },
@@ -484,7 +484,7 @@ impl Loader {
         Ok(text)
     }
 
-    /// Orders and connects the events. Returns `None` if the file has no track of a runtime.
+    /// Sorts the events by time, and links them. Returns `None` if the file has no track of a runtime.
     fn finish(self, incomplete_bytes: u64) -> Option<Recording> {
         let Self { texts, tracks, events, left_out, .. } = self;
         let is_ours = |track: &Track| track.parent != 0 && matches!(track.name.as_str(), "Workers" | "Processes");
@@ -539,7 +539,7 @@ pub(crate) mod tests {
 
     use procession::{Address, Context, Simulation};
 
-    /// Writer whose written bytes a test can read.
+    /// A writer for tests: a test can read the written bytes.
     #[derive(Clone, Default)]
     struct Shared(Arc<Mutex<Vec<u8>>>);
 

@@ -25,7 +25,7 @@ impl Table {
         matches!(self, Self::Names | Self::Groups)
     }
 
-    /// Returns the table after this table. The first table follows the last table.
+    /// Returns the table after this table. After the last table, this function returns the first table.
     pub fn next(self) -> Self {
         match self {
             Self::Names => Self::Groups,

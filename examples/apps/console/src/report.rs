@@ -24,7 +24,7 @@ const TABLE_ROWS: u64 = 200;
 /// this limit.
 const EDGES: u64 = 100;
 
-/// Age in ns from which a command without an answer counts for [`Condition::Finding`].
+/// A command without an answer counts for [`Condition::Finding`] when it has this age, in ns.
 const UNANSWERED: u64 = 1_000_000_000;
 
 /// Condition of `--fail-if`.
@@ -36,10 +36,9 @@ pub enum Condition {
     BlockedWorker,
     /// A process has panicked since the start of the runtime.
     Panic,
-    /// The explanation of the runtime has a finding. A command without an answer counts only if it is older than
-    /// [`UNANSWERED`].
+    /// `Host::explain` returns a finding. A command without an answer counts only if it is older than [`UNANSWERED`].
     Finding,
-    /// A supervisor has used up its restarts. Its next restart ends the supervisor.
+    /// A supervisor has used up its restarts. If a child must be restarted once more, the supervisor exits.
     NoRestartsLeft,
 }
 
@@ -61,8 +60,8 @@ impl Condition {
     /// Returns whether the condition holds.
     ///
     /// # Errors
-    /// Returns an error with the reason if the reading does not contain the figure. Otherwise a missing figure would
-    /// count as 0.
+    /// Returns an error with the reason if the reading does not contain the figure. Without this error, a missing
+    /// figure would count as 0.
     pub fn holds(self, reading: &Reading) -> Result<bool, String> {
         let json = &reading.json;
         match self {
@@ -116,7 +115,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Reads all figures. `traced` is the pid of a process, and the duration of its trace.
+    /// Reads all figures. `traced` contains the pid of a process and the duration of its trace.
     ///
     /// # Errors
     /// Returns the error of a request.
@@ -174,8 +173,7 @@ impl Reading {
     /// Returns whether the restart budget of a supervisor is used up.
     ///
     /// # Errors
-    /// Returns an error if the budget of at least one supervisor is not known, and none of the known budgets is used
-    /// up.
+    /// Returns an error if the budget of a supervisor is not known, unless a known budget is used up.
     fn has_no_restarts_left(&self) -> Result<bool, String> {
         if self.supervisors().any(|(_, supervisor)| supervisor.restarts_left == Some(0)) {
             return Ok(true);
@@ -286,7 +284,8 @@ fn known(reply: Result<Value, Error>) -> Result<Value, Error> {
     }
 }
 
-/// Returns null if the supervisors have not answered, because no worker is free. Otherwise returns the reply.
+/// Returns null if the supervisors have not answered, for example because no worker is free. Otherwise returns the
+/// reply.
 fn answered(reply: Result<Value, Error>) -> Result<Value, Error> {
     match reply {
         Err(Error::Refused { kind, .. }) if kind == "no_answer" => Ok(Value::Null),
@@ -322,7 +321,7 @@ mod tests {
         Reading::parse(json).unwrap()
     }
 
-    /// The processes are deadlocked in pairs, and have the longest names that the server does not shorten.
+    /// The processes are deadlocked in pairs. Their names have the maximum length that the server does not shorten.
     #[cfg(unix)]
     #[test]
     fn many_deadlocks_with_long_names_are_read() {
@@ -395,7 +394,7 @@ mod tests {
         assert!(
             with_rows(std::slice::from_ref(&old), 1).text().contains(": one for one, ? of 3 restarts left in 5.0 s\n")
         );
-        // One used-up budget decides the condition.
+        // The condition holds if one budget is used up, even if other budgets are not known.
         assert_eq!(holds(&[silent, old, poor, rich], 1_000), Ok(true));
         // An older server does not tell which children are supervisors.
         assert!(holds(&[json!({ "pid": "<1.8.1>", "supervisor": null })], 1).is_err());

@@ -43,7 +43,7 @@ pub fn render(buffer: &Buffer, label: &str) -> String {
     svg
 }
 
-/// Whether both cells have the same style, and belong to the same kind of text.
+/// Whether both cells have the same style, and either both cells or neither cell is a bar of a chart.
 fn continues(one: &Cell, other: &Cell) -> bool {
     let is_bar = |cell: &Cell| BARS.contains(cell.symbol());
     one.style() == other.style() && is_bar(one) == is_bar(other)
@@ -96,7 +96,7 @@ fn bars(svg: &mut String, text: &str, fill: &str, (x, y): (u16, u16)) {
 }
 
 fn add(svg: &mut String, line: std::fmt::Arguments<'_>) {
-    // A `String` accepts each write.
+    // A write to a `String` never fails.
     let _ = writeln!(svg, "{line}");
 }
 

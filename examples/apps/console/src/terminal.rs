@@ -11,9 +11,9 @@ use crate::client::{Client, Error, Target};
 use crate::player::{Player, Reaction};
 use crate::{keys, views};
 
-/// Maximum number of further requests for the events of the live trace in a refresh. The server keeps at most 4,096
-/// events, and a request takes 1,000 events. Without this limit, a process with many events would keep the console from
-/// drawing the screen.
+/// Maximum number of additional requests for live trace events in one refresh. The server keeps at most 4,096 events,
+/// and a request takes 1,000 events. Without this limit, a process with many events would keep the console from drawing
+/// the screen.
 const MORE_PARTS: u32 = 4;
 
 /// Connection that is opened again after an error.

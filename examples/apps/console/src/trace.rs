@@ -1,4 +1,4 @@
-//! The live trace of one process: its state in the console, its texts, and the trace for scripts.
+//! The live trace of one process: its state in the console, its lines on the screen, and the trace for scripts.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -85,7 +85,7 @@ impl Trace {
         }
     }
 
-    /// Whether the trace has reached a limit, and can begin again.
+    /// Whether the trace has ended because it has reached a limit. Such a trace can begin again.
     pub fn has_reached_limit(&self) -> bool {
         matches!(&self.phase, Phase::Ended(reason) if [MAX_EVENTS, MAX_TIME].contains(&reason.as_str()))
     }

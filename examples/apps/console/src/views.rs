@@ -178,8 +178,8 @@ pub fn tail(text: &str, width: usize) -> String {
     std::iter::once('…').chain(text.chars().skip(count + 1 - width)).take(width).collect()
 }
 
-/// Shortens a text to `width` characters. If the text ends with a source line, the last part of this source line is
-/// kept.
+/// Shortens a text to `width` characters. If the text ends with ` at ` and a source location, the end of this location
+/// is kept.
 pub fn fit(text: &str, width: usize) -> String {
     let length = |text: &str| text.chars().count();
     if length(text) <= width {

@@ -109,8 +109,8 @@ fn a_flight_record_is_played_in_both_directions() {
     assert_eq!(summary["incomplete_bytes"], 0, "{summary}");
 }
 
-/// 9.6b: the player steps through the flight record of a seed under which a simulation has failed. The screens show the
-/// virtual time.
+/// 9.6b: a simulation fails with one seed, and the player steps through the flight record of this seed. The screens
+/// show the virtual time.
 #[test]
 fn the_record_of_a_simulation_is_played_in_both_directions() {
     let folder = Folder::new("simulation");

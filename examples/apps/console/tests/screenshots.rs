@@ -1,6 +1,6 @@
-//! The images in the folder `screenshots`, and the images of the console in the folder `src/guide`. The file
-//! `screenshots.json` beside this file contains the replies of a real program. The test plays these replies back, draws
-//! the screens, and compares the screens with the images.
+//! Tests of the images in the folder `screenshots`, and of the images of the console in the folder `src/guide`. The
+//! file `screenshots.json` beside this file contains the replies of a real program. The test plays these replies back,
+//! draws the screens, and compares the screens with the images.
 //!
 //! After a change of a view, this command draws the images again:
 //!
@@ -71,13 +71,13 @@ impl Drop for Demo {
     }
 }
 
-/// Runs `console-demo`, and records the replies for each image. A view that is not the last of its image needs only a
-/// few figures of the reply, because only the charts show these figures. If `is_short`, takes as few readings as
-/// possible.
+/// Runs `console-demo`, and records the replies for each image. Most readings affect only the charts and the measured
+/// times of an image. For such a reading, the record contains only the figures that the image needs. If `is_short`,
+/// takes as few readings as possible.
 fn record(is_short: bool) -> Value {
     let demo = Demo::start();
     let mut connection = Connection::open(Target::Path(demo.1.join("socket"))).unwrap();
-    // A view shows a clerk, and the supervisor starts the clerks on a worker.
+    // A view shows the clerk `clerk-1`. The supervisor starts the clerks on a worker, so this clerk may not exist yet.
     let clerk = || ("names", vec![("prefix", "clerk-1".into())]);
     while connection.request(clerk()).unwrap()["name_count"] != 1 {
         std::thread::yield_now();
@@ -167,8 +167,8 @@ fn pruned(request: &str, reply: &Value) -> Value {
     }
 }
 
-/// The path of an image. The README and the guide of the crate show two images. The package of the crate contains its
-/// folder `src`, but no file of this package.
+/// The path of an image. The README and the guide of the crate show two images. The published crate `procession`
+/// contains the folder `src`, but no file of the package of the console.
 fn path(name: &str) -> PathBuf {
     match name {
         "overview" | "waits" => folder().join(format!("../../../src/guide/console-{name}.svg")),
@@ -230,10 +230,11 @@ fn assert_same_keys(path: &str, recorded: &Value, fresh: &Value) {
     }
 }
 
-/// A new field of a reply is missing in old replies. The images then show screens that no present program causes.
+/// If a reply has a new field, the recorded replies do not contain it. The images then show screens that the present
+/// program never shows.
 #[test]
 fn the_recorded_replies_have_the_keys_of_fresh_replies() {
-    // The other test may be replacing the recorded replies.
+    // If `SCREENSHOTS` is set, the other test may replace the recorded replies at the same time.
     if std::env::var_os("SCREENSHOTS").is_some() {
         return;
     }

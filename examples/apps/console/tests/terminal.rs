@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use portable_pty::{CommandBuilder, PtyPair, PtySize, native_pty_system};
 use procession::{Context, Runtime, Supervisor};
 
-/// Maximum time until a text is on the screen. This limit detects only hangs.
+/// Maximum time until a text is on the screen. Only a test that hangs reaches this limit.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The program `console-demo`, which runs until the value is dropped.
@@ -268,7 +268,7 @@ fn the_console_reports_the_end_of_a_program_and_continues() {
 fn scripts_get_text_or_json_and_an_exit_status() {
     let demo = Demo::start("scripts");
     let stdout = |output: &Output| String::from_utf8(output.stdout.clone()).unwrap();
-    // At the start of the program, the deadlock does not exist yet. It arises a moment later.
+    // At the start of the program, the deadlock does not exist yet. The deadlock arises a moment later.
     let end = Instant::now() + LIMIT;
     while demo.ask(&["--fail-if", "deadlock"]).status.code() != Some(1) {
         assert!(Instant::now() < end, "no deadlock: {}", stdout(&demo.ask(&["--once"])));
@@ -303,8 +303,8 @@ fn scripts_get_text_or_json_and_an_exit_status() {
     assert_eq!(status(&["--fail-if", "no-restarts-left"]), Some(0));
 }
 
-/// While no supervisor answers, the restart budgets are not known. But if another condition holds, this condition
-/// decides the status.
+/// While no supervisor answers, the restart budgets are not known. But if another condition holds, the other condition
+/// decides the exit status.
 #[test]
 fn a_condition_that_cannot_be_checked_is_an_error() {
     let folder = Folder::new("unknown");
@@ -455,7 +455,8 @@ fn a_process_is_traced_on_the_screen_and_for_scripts() {
     let output = demo.ask(&["--json", "--interval", "0.3", "--trace", &pid]);
     let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let trace = &value["trace"];
-    // The trace on the screen has ended, so the trace of the script was the only trace.
+    // The trace on the screen ended when the console left the view of the trace. The trace of the script has ended too,
+    // so no trace runs.
     assert_eq!((&trace["ended"], &value["hello"]["traces"]), (&"max_ms".into(), &0.into()), "{trace}");
     let events = trace["events"].as_array().unwrap();
     let sent = events.iter().filter(|event| event["event"] == "sent");
@@ -584,7 +585,7 @@ fn a_flight_record_of_a_running_program_is_opened() {
     player.wait_for("event 3 at +");
     player.press("p");
     player.wait_for("event 2 at +");
-    // The last events end the states of all processes.
+    // The last events of the flight record end the last state of each process. So the last moment has no process.
     player.press("G");
     player.wait_for("(0 processes)");
     let mut last = player.wait_for("event ");

@@ -1,8 +1,8 @@
-//! The page `guide::troubleshooting` shows, for each symptom, a part of the screen of the console. Each test plants the
+//! The page `guide::troubleshooting` shows, for each symptom, a part of the screen of the console. Each test causes the
 //! symptom in a real program, attaches the console, and looks for this part on the screen.
 //!
-//! The page shortens the pids and the paths of types. The test replaces pids and durations on both sides by the same
-//! text, and ignores line breaks and the number of spaces.
+//! The page shortens the pids and the paths of types. On the page and on the screen, the test replaces pids and
+//! durations by the same text. It ignores line breaks and the number of spaces.
 
 #![cfg(unix)]
 
@@ -19,7 +19,7 @@ use ratatui::crossterm::event::KeyCode;
 /// The source of the page.
 const PAGE: &str = include_str!("../../../../src/guide/troubleshooting.rs");
 
-/// Maximum time until the expected text is on the screen. This limit detects only hangs.
+/// Maximum time until the expected text is on the screen. Only a test that hangs reaches this limit.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The symptoms. Each symptom has a section on the page, and a test below.
@@ -33,8 +33,8 @@ const SYMPTOMS: [&str; 7] = [
     "A process has disappeared",
 ];
 
-/// Returns the outputs of the console in a section: the key of the view, and the text. The paragraph above such an
-/// output contains the words "console (key `N`)".
+/// Returns the outputs of the console in a section: the key of the view, and the text. Each output follows a paragraph
+/// that contains the words "console (key `N`)".
 fn outputs(section: &str) -> Vec<(char, String)> {
     let lines =
         PAGE.lines().filter_map(|line| line.strip_prefix("//!")).map(|line| line.strip_prefix(' ').unwrap_or(line));

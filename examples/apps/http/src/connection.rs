@@ -56,8 +56,8 @@ pub(crate) async fn connection(ctx: Context, stream: TcpStream, config: Config) 
         connection.as_mut().graceful_shutdown();
         // hyper would also wait for a request whose head is not complete.
         if is_answering.load(Relaxed) || is_writing.load(Relaxed) {
-            // A client can delay the end of its request body, so this time limit drops the connection before the
-            // runtime would have to kill its process.
+            // A client can delay the end of its request body. Because of this time limit, the process drops the
+            // connection before the runtime has to kill the process.
             let _ = me.timeout(config.drain, connection).await;
         }
     }

@@ -72,7 +72,8 @@ impl Default for Config {
 /// starts the process [`VISITS`].
 ///
 /// # Errors
-/// [`Exit::Cancelled`] after a cancellation. Another error if a process already has the name [`VISITS`].
+/// Returns [`Exit::Cancelled`] after a cancellation. Returns another error if a process already has the name
+/// [`VISITS`].
 pub async fn server(ctx: Context, listener: TcpListener, config: Config) -> Result<(), Exit> {
     let own = ctx.pid();
     ctx.process().name(VISITS).spawn(move |ctx: Context<Visit>| visits(ctx, own))?;
@@ -93,8 +94,7 @@ async fn accept(ctx: &Context, listener: TcpListener, config: Config, connection
         while let Some(Some(joined)) = connections.join_next_with_pid().now_or_never() {
             report(&joined);
         }
-        // Without `max`, the limit 0 would make this loop endless, because `join_next` does not wait if the set is
-        // empty.
+        // `join_next` does not wait if the set is empty. So without `max`, the limit 0 would make this loop endless.
         while connections.len() >= config.max_connections.max(1) {
             connections.join_next_with_pid().await.iter().for_each(report);
         }
@@ -123,8 +123,8 @@ async fn accept(ctx: &Context, listener: TcpListener, config: Config, connection
     }
 }
 
-/// Prints the failure of a connection, for example the panic of a handler. The set of connections receives the exit of
-/// each connection, so the runtime does not report the failure.
+/// Prints the failure of a connection, for example the panic of a handler. The join set receives the exit of each
+/// connection, so the runtime itself does not report the failure.
 fn report(joined: &(Pid, Result<(), Exit>)) {
     if let Some(text) = failure(joined) {
         print_error(&text);
@@ -139,7 +139,7 @@ fn failure((pid, joined): &(Pid, Result<(), Exit>)) -> Option<String> {
 }
 
 /// Prints a line on the standard error. Unlike `eprintln!`, this function does not panic if the reader of the standard
-/// error has ended.
+/// error has exited.
 fn print_error(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// The server handles the end of a connection although no further client connects.
+    /// The server handles the end of a connection even if no further client connects.
     #[test]
     fn the_end_of_a_connection_is_handled_at_once() -> procession::Result {
         let rt = Runtime::builder().workers(0).build()?;

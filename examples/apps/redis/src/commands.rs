@@ -128,8 +128,8 @@ pub(crate) fn wrong_arity(name: &str) -> Failure {
     format!("ERR wrong number of arguments for '{name}' command").into()
 }
 
-/// Returns the error for a command that is not in the table. Like Redis, the error quotes at most 128 bytes of the name
-/// and about 128 bytes of the arguments.
+/// Returns the error for a command that is not in the table. As in Redis, the error quotes at most 128 bytes of the
+/// name and about 128 bytes of the arguments.
 pub(crate) fn unknown_command(args: Args<'_>) -> Vec<u8> {
     let cut = |text: &[u8], most: usize| text[..text.len().min(most)].to_vec();
     let mut quoted = Vec::new();

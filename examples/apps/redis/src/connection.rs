@@ -27,7 +27,7 @@ use crate::shard::{Execute, Work};
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// One unit of the budget of a turn pays for this number of bytes of messages that the process moves into the output.
+/// For one unit of the budget of its turn, the process moves about this number of bytes of messages into the output.
 const MAIL_PER_UNIT: usize = 16 << 10;
 
 /// When a buffer of replies is empty, its capacity is reduced to this number of bytes.
@@ -142,8 +142,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 }
             }
             // `poll_mail` did not wait for the next message, because the output had reached its limit. If the write has
-            // made room in the output, no event wakes this process for the messages that are still in the mailbox.
-            // Therefore the loop checks the mailbox again.
+            // now made room in the output, no event would wake this process for the messages in the mailbox. Therefore
+            // the loop checks the mailbox again.
             if !is_limited || self.output.len() >= limit {
                 break;
             }
@@ -177,8 +177,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     ///
     /// Each message from `poll_next` takes one unit of the budget of this turn, and a publisher pays one unit for each
     /// message that it sends. So several publishers could together send more messages than this process receives.
-    /// Therefore one unit pays for `MAIL_PER_UNIT` bytes of messages: only the speed of the client decides whether the
-    /// mailbox fills.
+    /// Therefore one unit pays for `MAIL_PER_UNIT` bytes of messages. The mailbox then fills only if the client reads
+    /// too slowly.
     fn poll_mail(&mut self, cx: &mut Cx<'_>) -> bool {
         while !self.session.is_closing && self.output.len() < self.server.config().limits.output {
             match Pin::new(&mut self.mailbox).poll_next(cx) {
@@ -248,9 +248,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
-    /// Distributes the commands to the shards, beginning with the command at the index `first`. The distribution stops
-    /// before a command that must wait for earlier commands, and after each such command. The connection also stops
-    /// when the size of the unsent replies reaches the limit. Returns the index of the next command.
+    /// Distributes the commands to the shards, beginning with the command at the index `first`. Some commands must wait
+    /// for earlier commands. The distribution stops before such a command, and again after it. The connection also
+    /// stops when the size of the unsent replies reaches the limit. Returns the index of the next command.
     fn plan(&mut self, first: usize) -> usize {
         let batch = Arc::clone(&self.input);
         for (index, request) in batch.requests().iter().enumerate().skip(first) {
@@ -351,8 +351,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 None => self.pipeline.fail(shard),
             }
         }
-        // If there are several calls, the connection sends all calls before it awaits the first answer, so that the
-        // shards run at the same time. A single call is sent by its first poll, because this is cheaper.
+        // If there are several calls, the connection sends all of them before it awaits the first answer. So the shards
+        // run at the same time. A single call is sent by its first poll, which is cheaper than `start`.
         if self.calls.len() > 1 {
             self.calls = self.calls.drain(..).map(|(shard, call)| (shard, call.start())).collect();
         }
@@ -382,7 +382,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 }
 
 /// Returns the batch for exclusive use. A failed shard may still hold the old batch. In this case, the connection
-/// continues with a new batch, which contains a copy of the bytes behind the commands of the old batch.
+/// continues with a new batch. The new batch contains a copy of the bytes that follow the commands of the old batch.
 fn unshared(batch: &mut Arc<Batch>) -> &mut Batch {
     if Arc::get_mut(batch).is_none() {
         *batch = Arc::new(batch.remainder());

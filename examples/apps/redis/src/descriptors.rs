@@ -2,8 +2,8 @@
 //! cannot accept a further client, so it cannot send an error to this client either.
 
 /// Number of descriptors that are not for clients. The server needs about a dozen descriptors for its files, its poller
-/// and its listener. The other descriptors are for the clients to which the server sends the error. Redis has the same
-/// reserve.
+/// and its listener. The other descriptors are for clients above the maximum number of clients: the server sends them
+/// an error. Redis has the same reserve.
 #[cfg(unix)]
 const RESERVE: u64 = 32;
 

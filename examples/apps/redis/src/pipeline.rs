@@ -250,7 +250,7 @@ impl Pipeline {
         Collected::All
     }
 
-    /// If the pipeline consists of one command whose reply is an array, returns the number of elements of this array.
+    /// Returns the number of elements of the reply if the pipeline consists of one command whose reply is an array.
     fn single_array(&self) -> Option<u32> {
         match self.pieces[..] {
             [Piece::Merged { merge: Merge::Array, count, .. }] if self.cursor.merged.count == 0 => Some(count),

@@ -58,9 +58,8 @@ impl Unread {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&pid);
     }
 
-    /// Returns each subscriber with the counter of its unread bytes. Drops a subscriber without an entry, because this
-    /// subscriber has left the channel or is exiting. The caller sends messages only after this function has released
-    /// the lock.
+    /// Returns each subscriber with the counter of its unread bytes. A subscriber without an entry is left out, because
+    /// it has left the channel or is exiting. The caller sends messages only after this function has released the lock.
     fn with_counts(&self, subscribers: Vec<Address<Mail>>) -> Vec<(Address<Mail>, Arc<AtomicUsize>)> {
         let counts = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let with_count =
@@ -69,8 +68,8 @@ impl Unread {
     }
 }
 
-/// Appends a message that the process of this connection has received in its mailbox. In version 3 of the protocol,
-/// only the first byte of a message differs.
+/// Appends a message that the process of this connection has received in its mailbox. A message in version 3 of the
+/// protocol differs from a message in version 2 only in its first byte.
 ///
 /// If the client has left the channel, the message is dropped. A publisher on another worker can send such a message
 /// after the confirmation of `UNSUBSCRIBE`. A client of version 2 would mistake this message for its next reply.
@@ -88,8 +87,9 @@ pub(crate) fn push_mail(out: &mut Vec<u8>, mail: &Message, session: &Session) {
     }
 }
 
-/// Takes messages from the mailbox and appends them, until the sizes of the taken messages add up to at least `most`
-/// bytes. A message that [`push_mail`] drops counts, too. This function takes no unit of the budget.
+/// Takes messages from the mailbox and appends them, until the total size of the taken messages is at least `most`
+/// bytes. The size of a message counts even if [`push_mail`] drops the message. This function takes no unit of the
+/// budget.
 pub(crate) fn push_unread(out: &mut Vec<u8>, mailbox: &mut Mailbox<Mail>, session: &Session, most: usize) {
     let mut count = 0;
     while count < most

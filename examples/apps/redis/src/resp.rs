@@ -14,8 +14,8 @@ pub(crate) use encode::{Encoder, push_int};
 const IS_TEST: bool = cfg!(any(test, fuzzing));
 /// Smallest size of a read buffer.
 const SMALLEST: usize = if IS_TEST { 64 } else { 2 << 10 };
-/// Maximum number of bytes by which a read buffer grows in one step. A buffer above twice this size grows by half of
-/// its size.
+/// Maximum number of bytes by which a read buffer grows in one step, if the buffer has at most twice this size. A
+/// larger buffer grows by half of its size.
 const CHUNK: usize = if IS_TEST { 128 } else { 64 << 10 };
 /// A read buffer above this size is freed when it is empty.
 const KEPT: usize = if IS_TEST { 128 } else { 256 << 10 };
@@ -31,9 +31,9 @@ pub struct Limits {
     pub bulk: i64,
     /// Maximum number of arguments of a command.
     pub multibulk: i64,
-    /// Maximum number of bytes that were read but belong to no executed command. If a client exceeds this limit, the
-    /// server disconnects it. Redis counts only the bytes that it has not parsed yet. So Redis also accepts a command
-    /// that exceeds this limit, if each argument is shorter than the limit. This server counts the whole command.
+    /// Maximum number of bytes that were read for an incomplete command. If a client exceeds this limit, the server
+    /// disconnects it. Redis counts only the bytes that it has not parsed yet. So Redis also accepts a command that
+    /// exceeds this limit, if each argument is shorter than the limit. This server counts the whole command.
     pub query: usize,
     /// Maximum number of bytes of the unread messages in the mailbox of a subscriber. The size of a message is its
     /// number of encoded bytes plus 64. If a message would exceed the limit, the server disconnects the subscriber.

@@ -349,8 +349,7 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // Most clients have no entry in `unread`. For these clients, the test of the number of channels avoids the lock
-        // of `unread`.
+        // Most clients have no entry in `unread`. If a client has no channels, this function does not lock `unread`.
         if let Some(client) = self.server.with_clients(|clients| clients.remove(&self.id))
             && client.channels > 0
         {

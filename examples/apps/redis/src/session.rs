@@ -32,8 +32,9 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Returns an error if the present state of the client does not permit this command. A client of version 2 that has
-    /// subscribed to a channel receives messages, and cannot distinguish a reply from a message.
+    /// Returns an error if the present state of the client does not permit this command. A client of version 2 cannot
+    /// distinguish a reply from a message. Therefore only a few commands are permitted while it is subscribed to a
+    /// channel.
     pub(crate) fn allows(&self, spec: &Spec, args: Args<'_>) -> Result<(), Failure> {
         if self.resp3 || self.channels.is_empty() || matches!(spec.name, "ping" | "quit" | "subscribe" | "unsubscribe")
         {
@@ -44,7 +45,7 @@ impl Session {
     }
 }
 
-/// Call of a command that changes the state of its client, or acts on other processes.
+/// A call of a command that changes the state of its client or acts on other processes.
 #[derive(Debug)]
 pub(crate) struct SessionCall<'a> {
     pub(crate) args: Args<'a>,
@@ -264,7 +265,8 @@ fn document(spec: &Spec, reply: &mut Encoder<'_>) {
     }
 }
 
-/// Writes the reply to `INFO`. The shards have counted the keys and the keys that expire.
+/// Writes the reply to `INFO`. The shards have counted two numbers: all keys (`keys`), and the keys that expire
+/// (`expiring`).
 pub(crate) fn info(server: &Server, args: Args<'_>, (keys, expiring): (i64, i64), reply: &mut Encoder<'_>) {
     let is_wanted = |section: &str| {
         args.len() == 1
@@ -339,7 +341,7 @@ pub(crate) fn hello(call: &mut SessionCall<'_>) -> Answer {
             None => return Err("ERR Protocol version is not an integer or out of range".into()),
         };
     }
-    // Like Redis 7.0, `HELLO` applies each option before it checks the next option. An error does not undo the earlier
+    // As in Redis 7.0, `HELLO` applies each option before it checks the next option. An error does not undo the earlier
     // options.
     let mut index = 2;
     while index < args.len() {
@@ -422,7 +424,7 @@ pub(crate) fn client(call: &mut SessionCall<'_>) -> Answer {
         b"kill" if args.len() == 4 && args.is(2, "id") => {
             let id = parse_int(args.get(3)).and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0);
             let id = id.ok_or("ERR client-id should be greater than 0")?;
-            // Like Redis, `CLIENT KILL ID` never kills the client that has sent the command.
+            // As in Redis, `CLIENT KILL ID` never kills the client that has sent the command.
             let killed = id != call.session.id && call.server.kill_client(id);
             call.reply().int(killed.into());
         }

@@ -57,8 +57,8 @@ impl fmt::Debug for Op {
 /// The commands of one pipeline for one shard, and their replies.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    /// The batch that contains the arguments of the commands. While the connection owns this value, the field is
-    /// `None`, because the connection must be the only owner of the batch.
+    /// The batch that contains the arguments of the commands. The field is `None` while the connection owns this
+    /// `Work`, because the connection must then be the only owner of the batch.
     batch: Option<Arc<Batch>>,
     resp3: bool,
     ops: Vec<Op>,
@@ -78,9 +78,9 @@ impl Work {
         self.ops.push(op);
     }
 
-    /// Returns true if the shard must run further commands now. If the shard has returned the box before it has run its
-    /// last command, the connection must first take all replies. Otherwise these replies and the next replies together
-    /// could need too much memory.
+    /// Returns true if the shard must run further commands now. The shard may return the box before it has run all
+    /// commands. In this case, the connection must first take all replies. Otherwise these replies and the next replies
+    /// together could need too much memory.
     pub(crate) fn is_due(&self) -> bool {
         self.is_pending() && self.taken == self.ends.len()
     }

@@ -71,9 +71,9 @@ impl Value {
 /// Returns the new capacity of a collection that uses less than an eighth of its capacity, and `None` for any other
 /// collection.
 ///
-/// The new capacity is twice the number of elements. So at least as many elements as the collection now has must be
-/// inserted before the collection grows, or half of its elements must be removed before the collection shrinks again.
-/// Therefore the average cost of an operation is constant.
+/// The new capacity is twice the number of elements. So the collection grows only after at least as many insertions as
+/// it now has elements. It shrinks again only after half of its elements were removed. Therefore the average cost of an
+/// operation is constant.
 fn smaller_capacity(len: usize, capacity: usize) -> Option<usize> {
     (capacity > SMALL && len < capacity / 8).then_some(len * 2)
 }
@@ -270,7 +270,7 @@ impl Store {
         self.find(key, now).is_some() && self.remove(key).is_some()
     }
 
-    /// Adapts a key to the removal of elements from its value. A collection with few elements returns memory to the
+    /// Updates a key after elements were removed from its value. A collection with few elements returns memory to the
     /// system. If the collection has no elements, the key is removed.
     pub(crate) fn trim(&mut self, key: Key<'_>, now: Instant) {
         match self.value(key, now) {
@@ -372,7 +372,7 @@ mod tests {
         assert_eq!((store.len(), store.expiring(), store.next_expiry()), (1, 0, None));
     }
 
-    /// The keys are removed by a command, by the search for an expired key, and by the timer of the shard.
+    /// There are three ways to remove a key: a command, the search for an expired key, and the timer of the shard.
     #[test]
     fn the_table_of_keys_shrinks_after_most_keys_were_removed() {
         const COUNT: u32 = 10_000;
@@ -394,7 +394,7 @@ mod tests {
             let (mut capacity, mut shrunk) = (store.table.capacity(), 0);
             for n in 10..COUNT {
                 removal(&mut store, n);
-                // A removal can also reduce the capacity by one without a change of the size of the table.
+                // A removal can also reduce the capacity by one, although the table keeps its size.
                 shrunk += u32::from(store.table.capacity() < capacity / 2);
                 capacity = store.table.capacity();
             }

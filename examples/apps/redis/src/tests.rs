@@ -1,5 +1,5 @@
-//! Tests of the whole server. The clients use pipes in memory, in a simulation. No test waits for real time, and each
-//! seed gives another order of the processes.
+//! Tests of the whole server. The clients use pipes in memory, in a simulation. No test waits for real time, and the
+//! processes run in another order for each seed.
 
 mod clients;
 mod expiry;

@@ -327,7 +327,7 @@ fn a_child_stays_down_if_its_requested_start_is_refused() {
         assert_eq!(plan.exited(0, Over::Refused, &boom(), at(ms), || 0), ExitAction::Down);
         assert_eq!((plan.phase(0), plan.is_settled()), (Some(ChildPhase::Down), true));
     }
-    // An instance that exits before it has started was not refused. Therefore, the child is restarted.
+    // If an instance exits before it has started, this exit is not a refusal. Therefore, the child is restarted.
     assert!(plan.restart(0, at(10)));
     assert_eq!(next(&mut plan, at(10)), [Start(0)]);
     assert_eq!(plan.exited(0, Over::Ended, &boom(), at(10), || 0), ExitAction::Again);

@@ -1,4 +1,4 @@
-//! The exit of a process in its head: the publication of the exit, and the record whether a link, a monitor or a join
+//! Stores and publishes the exit of a process in its head. The head also records whether a link, a monitor or a join
 //! handle has received the exit.
 
 use crate::host::control::head::{Abnormal, Head, flag};
@@ -78,7 +78,7 @@ impl Head {
     }
 
     /// Subtracts an `Exited` future from the number of pending futures. Returns true if the caller must try to report
-    /// the exit as unobserved: no other future is pending, and an earlier try found a pending future.
+    /// the exit as unobserved. This is the case if no other future is pending and a report was requested earlier.
     pub(crate) fn end_await(&self) -> bool {
         let is_last = self.rare().rarer().awaited.fetch_sub(1, Ordering::SeqCst) == 1;
         is_last && self.abnormal().is_some_and(|abnormal| abnormal.is_report_requested.load(Ordering::SeqCst))

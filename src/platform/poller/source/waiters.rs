@@ -14,7 +14,7 @@ pub(crate) struct WaiterKey(pub(super) u64);
 /// The operations that wait for one source.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
-    /// For each direction, the waker that the last call of a `poll_…` function has passed.
+    /// For each direction, the waker from the last call of a `poll_…` function.
     pub(super) polled: [Option<Waker>; 2],
     /// The waiting futures of each direction. The lists are boxed, because most sockets never have a waiting future.
     pub(super) futures: Option<Box<[WaitingFutures; 2]>>,
@@ -73,7 +73,7 @@ impl Waiters {
     }
 }
 
-/// Number of entries for which an empty list keeps its memory.
+/// An empty list keeps its memory if its capacity is at most this number of entries.
 pub(super) const KEPT: usize = 64;
 
 /// The futures that wait for one direction of a socket, in the order of their arrival.

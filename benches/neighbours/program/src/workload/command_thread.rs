@@ -68,7 +68,7 @@ fn share(n: u64, at: u64) -> u64 {
     n / IN_FLIGHT + u64::from(at < n % IN_FLIGHT)
 }
 
-/// Measures with a thread that answers each command.
+/// Measures procession. A separate thread answers each command.
 fn answered_outside(round: &Round, run: impl Fn(&Runtime, u64)) -> Sample {
     let (send, receive) = mpsc::channel::<(Increment, Completion<u64>)>();
     let answering = thread::spawn(move || {

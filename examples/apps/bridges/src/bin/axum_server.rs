@@ -66,7 +66,7 @@ async fn answers() -> Result<[(String, String); 2]> {
     let hits = rt.process().name(HITS).spawn(hits)?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
-    // A real server awaits `tokio::signal::ctrl_c()` in the future that stops the server.
+    // In a real server, the future that stops the server awaits `tokio::signal::ctrl_c()`.
     let (stop, stopped) = oneshot::channel::<()>();
     let server = tokio::spawn(serve(rt, listener, async { stopped.await.unwrap_or(()) }));
     let with_process = page(address).await?;

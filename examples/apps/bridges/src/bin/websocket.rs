@@ -46,7 +46,7 @@ async fn connection(mut ctx: Context<String>, stream: TcpStream) -> Result<(), E
 }
 
 /// Returns true if the error means that the client has closed the connection. A client may close the connection without
-/// a close frame, for example because the browser has ended.
+/// a close frame, for example because the browser has exited.
 fn is_end(error: &Error) -> bool {
     use ProtocolError::{ResetWithoutClosingHandshake, SendAfterClosing};
     let is_closed = matches!(error, Error::ConnectionClosed | Error::AlreadyClosed | Error::Io(_));

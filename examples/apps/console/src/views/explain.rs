@@ -26,7 +26,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     frame.render_widget(Paragraph::new(lines.split_off(first)).wrap(Wrap { trim: false }), area);
 }
 
-/// Number of lines, without the breaks of lines that are too long.
+/// Number of lines before long lines are wrapped.
 pub(crate) fn row_count(explanation: &Explanation) -> usize {
     let findings = explanation.findings.iter().map(|finding| finding.lines.len() + 1).sum::<usize>();
     (if findings == 0 { 2 } else { findings }) + explanation.activity.len()

@@ -69,7 +69,7 @@ fn chart(frame: &mut Frame<'_>, row: Rect, name: &str, mark: &str, values: &VecD
     frame.render_widget(Sparkline::default().style(CHART).data(newest), right);
 }
 
-/// Number of lines, without the breaks of lines that are too long.
+/// Number of lines before long lines are wrapped.
 pub(crate) fn row_count(details: &Details) -> usize {
     lines(details).len()
 }
@@ -215,7 +215,7 @@ fn list(values: &[String]) -> Vec<String> {
     if values.is_empty() { Vec::new() } else { vec![text] }
 }
 
-/// Returns the times from now until the moments `at`, as a text.
+/// Returns one line with the durations from now until the times `at`. Returns no line if `at` is empty.
 fn times(details: &Details, at: &[u64]) -> Vec<String> {
     list(&at.iter().map(|at| time_until(details.now_ns, *at)).collect::<Vec<_>>())
 }
@@ -438,7 +438,7 @@ mod tests {
         assert_eq!(names(&app), ["hello", "process", "trace", "trace_events"]);
         app.handle_reply("trace", Ok(json!({})));
         assert_eq!(names(&app), ["hello", "process", "trace_events"]);
-        // The measurement ends with the key, and with the view.
+        // The measurement ends when the user presses the key again, or leaves the view.
         app.handle_key(KeyCode::Char('m').into());
         assert_eq!(names(&app), ["hello", "process", "stop_trace"]);
         app.handle_key(KeyCode::Char('m').into());

@@ -60,7 +60,7 @@ pub(super) fn state(row: &Row) -> String {
     text
 }
 
-/// Title of the last column. If the order depends on a figure without a column, the last column shows this figure.
+/// Title of the last column. If the table has no column for the sort figure, the last column shows this figure.
 fn last_title(order: &str) -> &'static str {
     match order {
         "monitors" => "MONS",

@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::model::{Supervisor, TreeRow};
 use crate::views::{ALARM, SELECTED, TITLE, draw_lines, duration, fit, number, offset, tail};
 
-/// Deepest level that is indented further than the level above it.
+/// Deepest level with its own indentation. Deeper levels have the same indentation as this level.
 const DEEPEST: usize = 8;
 
 /// Width of the column of names.
@@ -44,7 +44,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     draw_lines(frame, area, lines);
 }
 
-/// Whether the next restart ends this supervisor.
+/// Whether this supervisor exits if a child must be restarted once more.
 fn has_no_budget(row: &TreeRow) -> bool {
     row.supervisor.as_ref().is_some_and(|supervisor| supervisor.restarts_left == Some(0))
 }

@@ -53,7 +53,7 @@ fn busiest(times: &RunTimes) -> Vec<Line<'static>> {
     [Line::raw(""), Line::styled(header, TITLE)].into_iter().chain(times.processes.iter().map(row)).collect()
 }
 
-/// Returns the row of a worker. `busy_ns` is the minimum time for which the worker has been in its present step.
+/// Returns the row of a worker. The worker has been in its present step for at least the time `busy_ns`.
 pub(crate) fn text(worker: &Worker, busy_ns: Option<u64>) -> String {
     let runs = match (&worker.process, worker.polls) {
         (Some(pid), _) => pid,

@@ -1,4 +1,4 @@
-//! Clients that send random bytes or long request heads, or vanish, over real connections.
+//! Clients on real connections: they send random bytes, send long request heads, or vanish.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -46,8 +46,8 @@ fn input() -> impl Strategy<Value = Vec<u8>> {
 /// The way in which a client ends its connection.
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// The client closes its socket and does not read the response. If a response has arrived, the system sends a
-    /// reset.
+    /// The client closes its socket and does not read the response. If the client has not read a response that has
+    /// arrived, its system resets the connection.
     Drop,
     /// The client closes its write direction, and reads until the server closes the connection.
     Read,

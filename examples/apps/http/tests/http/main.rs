@@ -187,8 +187,8 @@ fn an_idle_connection_is_closed() -> Tested {
     })
 }
 
-/// The time limit of a request head begins with the connection, and a byte of the head does not prolong it. The client
-/// sends one byte in each half of the time limit. The server closes the connection before the head is complete.
+/// The time limit of a request head begins with the connection, and a byte of the head does not prolong it. After each
+/// byte, the client waits for half of the time limit. The server closes the connection before the head is complete.
 #[test]
 fn a_head_that_arrives_byte_by_byte_is_refused() -> Tested {
     let idle = 2 * SHORT;

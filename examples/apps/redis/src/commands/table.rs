@@ -217,9 +217,9 @@ pub(crate) const TABLE: &[Spec] = &[
 const PLACES: usize = 256;
 const FREE: u8 = u8::MAX;
 
-/// Hash index of the table, with open addressing. The hash of the name of a command selects a place. If another command
-/// has this place, the command gets the next free place. The place of each command contains the index of this command
-/// in the table.
+/// Hash index of the table, with open addressing. The hash of the name of a command selects a place. If this place is
+/// already taken, the command gets the next free place. The place of each command contains the index of this command in
+/// the table.
 static INDEX: [u8; PLACES] = index();
 
 const fn index() -> [u8; PLACES] {
@@ -237,7 +237,7 @@ const fn index() -> [u8; PLACES] {
     index
 }
 
-/// The names of the commands, packed into integers. One comparison of integers then compares two names.
+/// The names of the commands, packed into integers. So one comparison of two integers compares two names.
 static PACKED: [u128; TABLE.len()] = {
     let mut packed = [0; TABLE.len()];
     let mut number = 0;
@@ -248,8 +248,8 @@ static PACKED: [u128; TABLE.len()] = {
     packed
 };
 
-/// Packs a name of at most 15 bytes into a number, in lower case. The highest set bit of the number is directly above
-/// the first byte of the name, so its position shows the length of the name. Returns zero for a longer name.
+/// Packs a name of at most 15 bytes into a number, in lower case. The number has a 1 bit directly above the first byte
+/// of the name. The position of this bit shows the length of the name. Returns zero for a longer name.
 const fn pack(name: &[u8]) -> u128 {
     if name.len() > 15 {
         return 0;

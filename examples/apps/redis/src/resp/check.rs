@@ -17,8 +17,8 @@ pub(super) fn small() -> Limits {
 /// - The memory of the parser is proportional to the number of bytes that were read, even if the client announces large
 ///   sizes.
 /// - The sizes of the reads change neither the commands nor the error.
-/// - If a failed shard still holds a batch, a copy of the remaining bytes replaces the batch. The commands stay the
-///   same.
+/// - If a failed shard still holds a batch, a copy of the remaining bytes replaces the batch. The parser finds the same
+///   commands in this copy.
 ///
 /// The check parses the bytes several times, with different sizes of the reads. In some of these runs, the reads have
 /// the sizes `sizes`.
@@ -38,8 +38,8 @@ fn check_limited(bytes: &[u8], sizes: &[usize], limits: &Limits) {
             [&mut || usize::MAX, &mut || 1, &mut || from_bytes.next().unwrap_or(1), &mut || given.next().unwrap_or(1)];
         for (way, piece) in pieces.into_iter().enumerate() {
             let (commands, error) = parse(bytes, limits, is_copied, piece);
-            // A command may exceed its limit of bytes before the parser reads the end of the command or finds another
-            // error. Whether this happens depends on the sizes of the reads.
+            // For some sizes of the reads, the parser finds that an incomplete command exceeds the limit of bytes. For
+            // other sizes, the parser first reads the end of the command or finds another error.
             if error == Some(ProtocolError::LongQuery) {
                 assert!(bytes.len() > limits.query, "only {} bytes were read", bytes.len());
                 assert!(whole.0.starts_with(&commands), "reads {way}: {commands:?} instead of {whole:?}");
@@ -82,7 +82,7 @@ pub(super) fn parse(bytes: &[u8], limits: &Limits, is_copied: bool, mut piece: i
             rest = &rest[count..];
         }
         let read = bytes.len() - rest.len();
-        // A large buffer grows by half of its length, and the vector at least doubles its capacity when it allocates.
+        // A large buffer grows by half of its length. When the vector allocates, it at least doubles its capacity.
         assert!(batch.data.capacity() <= 3 * (read + SMALLEST), "the buffer outgrows the bytes that were read");
         let entries = batch.args.capacity() + batch.requests.capacity();
         assert!(entries <= 2 * read + 16, "the arguments outgrow the bytes that were read");

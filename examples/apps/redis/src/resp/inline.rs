@@ -2,7 +2,8 @@
 
 /// Splits a line into words, in the same way as the function `sdssplitargs` of Redis. The function removes the quotes
 /// in place, because a word is never longer than its quoted form. The function calls `word` with the start and the end
-/// of each word. The function returns false if a quote is not closed, or if no blank follows a closing quote.
+/// of each word. The function returns false if a quote is not closed, or if a byte that is not a blank follows a
+/// closing quote.
 pub(super) fn split(line: &mut [u8], mut word: impl FnMut(usize, usize)) -> bool {
     let end = line.iter().position(|byte| *byte == 0).unwrap_or(line.len());
     let mut at = 0;
@@ -46,8 +47,8 @@ pub(super) fn split(line: &mut [u8], mut word: impl FnMut(usize, usize)) -> bool
     }
 }
 
-/// Returns true for each byte that the function `isspace` of C accepts. Such bytes may be in front of a word, and one
-/// of these bytes must follow a closing quote.
+/// Returns true for each byte that the function `isspace` of C accepts. Such bytes may precede a word. If a closing
+/// quote is not the end of the line, such a byte must follow the quote.
 fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }

@@ -54,8 +54,8 @@ impl Set {
 
     /// Removes a random member and returns it. Each member has the same probability.
     ///
-    /// The function tries random places of the table until a place has a member. The table has at most eight times as
-    /// many places as members, or it is small. So the average number of tries has a bound.
+    /// The function tries random places of the table until it finds a member. Unless the table is small, it has at most
+    /// eight times as many places as members. So the average number of tries is bounded.
     pub(crate) fn pop(&mut self, random: &mut Random) -> Option<Bytes> {
         while !self.members.is_empty() {
             // The number of places is a power of two, so the remainder has no bias.

@@ -94,7 +94,7 @@ fn a_client_may_write_a_pipeline_before_it_reads() {
     });
 }
 
-/// A client that never reads its replies cannot fill the memory, because the server stops reading its commands.
+/// A client that never reads its replies cannot fill the memory, because the server stops reading from this client.
 #[test]
 fn the_server_stops_reading_from_a_client_that_does_not_read() {
     let limits = Limits { output: 10_000, ..Limits::default() };

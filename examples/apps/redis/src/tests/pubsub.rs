@@ -96,8 +96,8 @@ fn a_channel_can_be_any_bytes() {
         publisher.send(b"*3\r\n$7\r\nPUBLISH\r\n$3\r\n\xff\0\n\r\n$1\r\n\x80\r\n").await;
         publisher.expect(":1\r\n").await;
         subscriber.expect(b"*3\r\n$7\r\nmessage\r\n$3\r\n\xff\0\n\r\n$1\r\n\x80\r\n").await;
-        // In UTF-8, the character U+00FF consists of two bytes. With these two bytes instead of the byte 0xff, the name
-        // is the name of another channel.
+        // In UTF-8, the character U+00FF consists of two bytes. A name that contains these two bytes instead of the
+        // byte 0xff is the name of another channel.
         publisher.send("*3\r\n$7\r\nPUBLISH\r\n$4\r\n\u{ff}\0\n\r\n$1\r\nx\r\n").await;
         publisher.expect(":0\r\n").await;
     });
@@ -184,8 +184,8 @@ fn no_message_follows_the_end_of_a_subscription() {
     });
 }
 
-/// The messages in the mailbox exceed the limit of the output. The client reads at once, so each write sends the whole
-/// output. The connection then continues with the messages that are still in the mailbox.
+/// The messages in the mailbox exceed the limit of the output. The client reads immediately, so each write sends the
+/// whole output. The connection then continues with the messages that are still in the mailbox.
 #[test]
 fn a_client_that_reads_at_once_receives_more_messages_than_the_output_holds() {
     let limits = Limits { output: 100, ..Limits::default() };

@@ -35,7 +35,8 @@ fn the_client_gets_an_error_for_each_command_that_a_failed_shard_loses() {
         let mut client = world.connect();
         client.ask("SET a 1", "+OK\r\n").await;
         client.send(encode(&["GET", "a"]).repeat(3)).await;
-        // The seed decides whether the kill happens before, while, or after the shard has the commands.
+        // The seed decides whether the kill happens before the shard receives the commands, while the shard holds them,
+        // or after the shard has returned them.
         world.host.kill(world.host.whereis("shard 0").expect("it runs")).expect("it runs");
         for _ in 0..3 {
             let mut kind = [0];
@@ -100,7 +101,7 @@ fn the_order_of_a_pipeline_is_kept() {
     });
 }
 
-/// When its replies reach 256 KiB, a shard returns the message, but never in the middle of a command. Therefore, if a
+/// A shard returns the message when the replies reach 256 KiB, but never in the middle of a command. Therefore, if a
 /// command has several keys, the shard handles all these keys before it runs a command of another client.
 #[test]
 fn a_command_with_several_keys_is_atomic_in_one_shard() {

@@ -108,7 +108,7 @@ fn the_supervisor_continues_if_a_requested_start_of_an_initial_child_is_refused(
     assert_eq!((next(&mut plan, at(2)), plan.ended().is_none()), (vec![], true));
 }
 
-/// A second restart of a child is requested while the child starts, and the stop of this child takes long. A
+/// A caller requests a second restart of a child while the child starts. The stop of this child takes a long time. A
 /// requested restart of a later child does not wait for this stop.
 #[test]
 fn a_second_request_to_restart_a_child_delays_no_other_child() {

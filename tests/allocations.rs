@@ -310,7 +310,7 @@ fn the_ended_attempts_of_a_retry_do_not_increase_the_memory() {
 /// 9.2a: a query with a limit of `n` selects the first `n` of 100,000 processes. The memory of the call is
 /// proportional to `n`. Each process has a name on the heap, so copies of all rows would need many megabytes.
 #[test]
-fn a_query_with_a_limit_needs_memory_for_the_limit_and_not_for_all_processes() {
+fn the_memory_of_a_query_depends_on_its_limit_and_not_on_the_number_of_processes() {
     const PROCESSES: usize = 100_000;
     let _alone = SERIAL.lock();
     let rt = runtime();

@@ -447,7 +447,7 @@ fn each_promise_is_cited_by_a_test_and_each_cited_promise_exists() {
 }
 
 #[test]
-fn each_test_named_on_the_page_about_life_cycles_exists() {
+fn the_page_about_life_cycles_names_only_existing_tests() {
     let page = read("src/guide/lifecycle.rs");
     // The last table of the page names items of the crate, and no tests.
     let (page, _) = page.split_once("# Differences from Erlang").expect("the page has this section");

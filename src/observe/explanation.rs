@@ -259,6 +259,22 @@ fn write_omitted(f: &mut fmt::Formatter<'_>, count: usize, listed: usize) -> fmt
     }
 }
 
+/// Prints the number of the processes with a text, and one line for each listed process. `one` is the text for one
+/// process, and `many` is the text for several processes.
+fn write_listed(
+    f: &mut fmt::Formatter<'_>,
+    count: usize,
+    processes: &[ProcessInfo],
+    [one, many]: [&str; 2],
+) -> fmt::Result {
+    match count {
+        1 => write!(f, "1 process {one}:")?,
+        _ => write!(f, "{count} processes {many}:")?,
+    }
+    processes.iter().try_for_each(|process| write!(f, "\n  {process}"))?;
+    write_omitted(f, count, processes.len())
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -270,12 +286,9 @@ impl fmt::Display for Finding {
                 f.write_str(": there is no worker, and no thread is in `run` or `block_on`")?;
             }
             Self::UndrivenLocalSet { count, processes } => {
-                match count {
-                    1 => f.write_str("1 process of a `LocalSet` is ready, but no thread runs it:")?,
-                    _ => write!(f, "{count} processes of a `LocalSet` are ready, but no thread runs them:")?,
-                }
-                processes.iter().try_for_each(|process| write!(f, "\n  {process}"))?;
-                write_omitted(f, *count, processes.len())?;
+                let one = "of a `LocalSet` is ready, but no thread runs it";
+                let many = "of a `LocalSet` are ready, but no thread runs them";
+                write_listed(f, *count, processes, [one, many])?;
             }
             Self::Deadlock(deadlock) => write!(f, "{deadlock}")?,
             Self::BlockedWorker { worker, process, lasts, is_replaced, checks_yield, waits_in_block_on, .. } => {
@@ -318,12 +331,7 @@ impl fmt::Display for Finding {
                 write!(f, " and has never been longer; {}", Receiving(process))?;
             }
             Self::Suspended { count, processes } => {
-                match count {
-                    1 => f.write_str("1 process is suspended:")?,
-                    _ => write!(f, "{count} processes are suspended:")?,
-                }
-                processes.iter().try_for_each(|process| write!(f, "\n  {process}"))?;
-                write_omitted(f, *count, processes.len())?;
+                write_listed(f, *count, processes, ["is suspended", "are suspended"])?;
             }
             Self::IgnoredCancellation { count, processes, .. } => {
                 let (subject, verb) = if *count == 1 { ("process", "waits") } else { ("processes", "wait") };

@@ -260,8 +260,9 @@ pub struct RunningStep {
     pub blocked_since: Option<Instant>,
     /// True if the runtime has asked the process to let other processes run, and the process has not reacted. The
     /// runtime asks when the step has run for at least half of the [threshold](crate::Builder::long_step_threshold) of
-    /// a long step. A process reacts when it calls [`should_yield`](crate::should_yield). If a step runs for a long
-    /// time and this field stays true, the step does not call `should_yield`.
+    /// a long step. A process reacts when it calls [`should_yield`](crate::should_yield), or polls a future that uses
+    /// the budget of the turn. If a step runs for a long time and this field stays true, the step does not call
+    /// `should_yield`.
     pub is_asked_to_yield: bool,
 }
 

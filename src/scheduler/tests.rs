@@ -232,7 +232,7 @@ fn every_task_from_another_thread_runs() {
 }
 
 #[test]
-fn the_task_that_was_woken_last_runs_first_and_the_other_tasks_run_in_order() {
+fn the_last_woken_task_runs_first_and_the_other_tasks_run_in_order() {
     within(|| {
         let scheduler = started(1);
         let order = Arc::new(Mutex::new(Vec::new()));
@@ -527,7 +527,7 @@ fn a_task_can_wait_for_all_tasks_that_it_has_spawned() {
 
 /// The woken task is in the `next` slot of its worker. No other worker was woken for this task.
 #[test]
-fn a_task_can_wait_in_another_scheduler_for_a_task_that_it_woke_in_its_own_scheduler() {
+fn a_task_that_blocks_in_another_scheduler_can_wait_for_a_task_of_its_own_scheduler() {
     within(|| {
         let (one, two) = (started(2), started(0));
         eventually("both sleep", || asleep(&one, 0) && asleep(&one, 1));

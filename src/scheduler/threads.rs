@@ -52,7 +52,8 @@ pub(super) struct WorkerThreads<T: Task> {
     pub(super) monitored: bool,
     /// Whether the helper thread was started. The helper thread waits in the poller.
     has_poll_thread: bool,
-    /// Whether a thread outside the scheduler has ever waited for a socket.
+    /// Whether a thread outside the scheduler has ever waited for a socket, or a step was ever handed over while the
+    /// poller was open.
     is_awaited: bool,
     pub(super) stopping: bool,
 }
@@ -174,8 +175,8 @@ impl<T: Task> Scheduler<T> {
         self.notify();
     }
 
-    /// Returns whether the poller is open and no thread uses it. A thread also counts as a user of the poller if it is
-    /// about to wait in the poller.
+    /// Returns true if the runtime has no workers, the poller is open, and no thread uses the poller. A thread also
+    /// counts as a user of the poller if it is about to wait in the poller.
     pub(super) fn poller_has_no_thread(&self) -> bool {
         self.poller().is_some() && self.idle.timekeeper().is_none() && self.worker_threads.lock().needs_poll_thread()
     }

@@ -768,8 +768,8 @@ impl<T: Task> Worker<T> {
             let mut ready = self.ready.take();
             let began = scheduler.driver.now();
             Self::without_worker(|| self.park(&mut ready));
-            // If a ready socket ended this sleep, a longer search before the sleep would not have found the task of
-            // this socket. Therefore this sleep counts as a long sleep.
+            // If a ready socket ended this sleep, the sleep counts as a long sleep. A longer search before the sleep
+            // would only have checked the poller more often.
             let slept = scheduler.driver.now().saturating_sub(began);
             self.learn(if ready.is_empty() { slept } else { Duration::MAX });
             self.wake_up();

@@ -309,7 +309,7 @@ fn the_graph_of_waiting_processes_contains_edges_and_deadlocks() {
 /// 9.6b: the replies state three facts: whether a process checks for requests to yield, whether a process waits for a
 /// closure on the blocking pool, and whether a mailbox grows.
 #[test]
-fn the_replies_state_yield_checks_blocking_waits_and_growing_mailboxes() {
+fn the_replies_contain_yield_checks_blocking_waits_and_growing_mailboxes() {
     within(60, || {
         let folder = Folder::new();
         let (rt, mut client) = lone(&folder);

@@ -1620,7 +1620,7 @@ fn inline_handlers_run_in_the_order_of_their_commands() {
 /// 3.2c, 3.3c: if an inline handler panics, the command fails and the process continues. If a process is killed or
 /// returns while its inline command is in flight, the answer is dropped.
 #[test]
-fn an_inline_handler_may_panic_or_answer_a_process_that_was_killed_or_has_returned() {
+fn an_inline_handler_may_panic_or_answer_after_its_process_was_killed_or_has_returned() {
     struct Kill(Pid, Host);
     impl Command for Kill {
         type Reply = Arc<()>;

@@ -1016,10 +1016,10 @@ fn the_builder_enters_the_context_of_tokio() {
 /// worker thread and each thread of the blocking pool runs its main function exactly once. If the function has not
 /// called the closure, the runtime prints one line to stderr.
 #[test]
-fn a_wrong_call_of_the_closure_of_a_thread_wrapper_costs_no_thread() {
+fn a_thread_wrapper_that_calls_its_closure_wrongly_costs_no_thread() {
     let Some(case) = subprocess::role() else {
         for (case, lines) in [("panics", 1), ("returns", 1), ("calls twice", 0), ("panics later", 0)] {
-            let ran = subprocess::again(a_wrong_call_of_the_closure_of_a_thread_wrapper_costs_no_thread, case, 60);
+            let ran = subprocess::again(a_thread_wrapper_that_calls_its_closure_wrongly_costs_no_thread, case, 60);
             let printed = ran.passed().stderr.matches("`Builder::wrap_threads` did not call").count();
             assert_eq!(printed, lines, "{case}: {ran:#?}");
         }

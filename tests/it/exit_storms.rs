@@ -245,7 +245,7 @@ fn assert_no_child_is_leaked(seed: u64, lives: &Lives, top: Supervisor, disturb:
 /// 6.4g: a supervisor restarts its children many times, and is killed at an arbitrary moment. The supervisor leaves no
 /// child behind, and no child has two instances at a time.
 #[test]
-fn a_supervisor_killed_at_any_moment_leaves_no_child_behind() {
+fn a_supervisor_that_is_killed_at_any_moment_leaves_no_child_behind() {
     for strategy in STRATEGIES {
         for moment in 0..100 {
             let lives = Lives::default();
@@ -266,7 +266,7 @@ fn a_supervisor_killed_at_any_moment_leaves_no_child_behind() {
 /// 6.4g: a supervisor is killed while it starts a child. The supervisor leaves no child behind, and no child has two
 /// instances at a time.
 #[test]
-fn a_supervisor_killed_while_it_starts_a_child_leaves_no_child_behind() {
+fn a_supervisor_that_is_killed_while_it_starts_a_child_leaves_no_child_behind() {
     for strategy in STRATEGIES {
         for victim in 1..20 {
             let lives = Lives::default();

@@ -706,7 +706,7 @@ fn a_simulation_explains_its_processes() {
 
 /// 9.2g: the answer to a stream command ends the stream. Therefore an open stream is not an unanswered command.
 #[test]
-fn an_open_stream_is_no_unanswered_command() {
+fn an_open_stream_is_not_an_unanswered_command() {
     struct Ticks;
     impl Command for Ticks {
         type Reply = ();

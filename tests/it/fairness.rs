@@ -321,7 +321,7 @@ where
 /// 4.2a, 4.6a: if a thread that is not a worker spawns a process, a worker runs this process after at most 61 searches
 /// for other tasks. The length of the local queues does not matter.
 #[test]
-fn a_process_spawned_by_another_thread_waits_for_at_most_61_searches() {
+fn a_process_that_another_thread_spawns_waits_for_at_most_61_searches() {
     for workers in WORKERS {
         within(60, move || {
             let rt = with(workers);
@@ -808,7 +808,7 @@ fn joins_spend_the_budget_even_without_a_wait() {
 /// 4.6b: a body may await the handles of refused spawns, or an empty set, in a loop. The body lets the other processes
 /// run.
 #[test]
-fn joins_without_a_process_spend_the_budget() {
+fn joins_of_refused_spawns_and_of_empty_sets_spend_the_budget() {
     within(60, || {
         let rt = Runtime::builder().workers(0).max_processes(2).build().unwrap();
         let handles = rt.spawn(async |ctx: Context| while ctx.spawn(async |_: Context| {}).await.is_err() {});

@@ -190,7 +190,7 @@ fn a_guest_leaves_its_slot_although_the_drop_of_its_waker_panics() {
 
 /// 11: `clone` and `wake` of an executor's waker may block until the executor has polled the guest again.
 #[test]
-fn a_waker_of_an_executor_may_wait_for_a_poll_of_the_guest() {
+fn an_executor_waker_may_block_until_the_guest_is_polled() {
     within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let (own_waker, own_wakers) = mpsc::channel();

@@ -140,7 +140,7 @@ async fn rests(host: &Host, pid: Pid) {
 /// 9.2g: in a simulation, the time does not advance between two explanations. Nevertheless, an explanation detects
 /// whether the process has read its mailbox in between.
 #[test]
-fn a_mailbox_without_a_change_of_the_time_is_judged_by_the_steps() {
+fn without_a_change_of_the_time_the_steps_show_whether_a_mailbox_was_read() {
     for (reads_between, expected) in [(false, vec![(1_500, 400)]), (true, vec![])] {
         let mut simulation = Simulation::new(3);
         let host = simulation.host().clone();
@@ -219,7 +219,7 @@ fn the_mailboxes_of_processes_that_run_can_grow() {
 /// 9.2g: senders send a storm of messages, and the receiver always reads its mailbox. The receiver reads the mailbox
 /// between two explanations, so no explanation states that the mailbox grows.
 #[test]
-fn a_storm_without_growth_has_no_finding_of_growth() {
+fn a_storm_that_the_receiver_reads_is_not_reported_as_growth() {
     within(120, || {
         let rt = Runtime::builder().workers(2).build().unwrap();
         let (read, has_read) = mpsc::channel();

@@ -234,7 +234,7 @@ impl<F: FnOnce(Pid) + Send + 'static> Observer for Acts<F> {
 /// 5.2a: at the end of a turn, an observer may complete a command of the process or cancel the process. The process
 /// receives the answer or the cancellation.
 #[test]
-fn a_process_notices_an_answer_or_a_cancellation_by_an_observer() {
+fn an_observer_can_answer_a_command_or_cancel_a_process() {
     struct Ask;
     impl Command for Ask {
         type Reply = u64;

@@ -513,7 +513,7 @@ fn zero_and_enormous_grace_periods_are_accepted() {
 
 /// 6.2c: a body that waits for a future of another crate still receives its cancellation.
 #[test]
-fn a_body_that_awaits_a_foreign_future_receives_its_cancellation() {
+fn a_cancellation_reaches_a_body_that_awaits_a_foreign_future() {
     within(20, || {
         let rt = two();
         let (_keep, foreign) = futures::channel::oneshot::channel::<()>();

@@ -619,7 +619,7 @@ fn the_caller_gets_the_exit_of_each_kind_of_process_that_holds_its_reply() {
 
 /// 2.6b: a step drops a `Reply`, and the process continues. The caller gets `Dropped` at the end of the step.
 #[test]
-fn the_caller_gets_dropped_at_the_end_of_a_step_that_drops_the_reply() {
+fn a_step_that_drops_the_reply_answers_the_call_at_its_end() {
     everywhere(async |host| {
         let drops = host.spawn(async |mut ctx: Context<Reply<u64>>| {
             drop(ctx.receive().await?);
@@ -687,7 +687,7 @@ fn a_reply_that_a_policy_drops_does_not_report_the_exit_of_the_sender() {
 
 /// 2.6b: a step that drops a `Reply` and then blocks its thread notifies the caller before it blocks.
 #[test]
-fn the_caller_is_notified_before_a_step_that_has_dropped_the_reply_blocks() {
+fn a_step_that_drops_the_reply_and_then_blocks_first_notifies_the_caller() {
     within(20, || {
         let rt = Arc::new(Runtime::builder().workers(2).build().unwrap());
         for kind in 0..3 {
@@ -839,7 +839,7 @@ fn a_callee_that_has_watched_its_caller_can_answer() {
 /// 2.6d: a callee polls many futures of the method `closed` with different wakers, and drops these futures. The call
 /// keeps no waker of a dropped future. The exit of the caller wakes a future that was not dropped.
 #[test]
-fn a_call_keeps_no_waker_of_a_dropped_future_of_its_callee() {
+fn a_dropped_closed_future_leaves_no_waker_in_its_call() {
     struct Counter(AtomicU64);
     impl std::task::Wake for Counter {
         fn wake(self: Arc<Self>) {

@@ -298,7 +298,7 @@ fn a_call_to_a_pool_calls_each_member() {
 
 /// 2.6e: `first`, `quorum` and a time limit work for a group and for a pool.
 #[test]
-fn the_first_reply_a_quorum_and_a_time_limit_work_for_groups_and_pools() {
+fn first_quorum_and_timeout_work_for_groups_and_pools() {
     const GROUP: Group<Reply<Pid>> = Group::new("members");
     let mut simulation = Simulation::new(1);
     let host = simulation.host().clone();
@@ -348,7 +348,7 @@ fn the_first_reply_a_quorum_and_a_time_limit_work_for_groups_and_pools() {
 /// 2.6e: a pool that has not started yet, and a pool without a member, each count as one process. One member of the
 /// pool answers.
 #[test]
-fn a_multi_call_to_a_pool_without_its_members_is_answered_by_one_member() {
+fn a_multi_call_to_a_starting_or_empty_pool_is_answered_by_one_member() {
     let body = async |mut ctx: Context<Reply<Pid>>| -> Result<(), Exit> {
         loop {
             let reply = ctx.receive().await?;

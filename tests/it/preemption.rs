@@ -200,7 +200,7 @@ fn a_receive_completes_beside_a_greedy_future() {
 /// 1.7b: a step receives messages in the `block_on` of another crate. This `block_on` never ends the turn of the
 /// process. After the budget is spent, each receive operation pauses once and then makes progress.
 #[test]
-fn a_block_on_of_another_crate_receives_more_messages_than_the_budget() {
+fn a_step_in_a_foreign_block_on_can_receive_more_messages_than_the_budget() {
     const EACH: u32 = 300;
     within(60, || {
         let rt = alone().build().unwrap();

@@ -214,7 +214,7 @@ fn an_older_snapshot_adds_no_durations() {
 
 /// 9.4b: if a worker is no longer in the snapshot, its gauge becomes 0.
 #[test]
-fn the_gauge_of_a_worker_that_has_left_becomes_zero() {
+fn the_gauge_of_a_removed_worker_becomes_zero() {
     let rt = Runtime::builder().workers(2).build().unwrap();
     let (notes, mut publisher) = (Notes::default(), MetricsPublisher::new());
     let mut snapshot = rt.metrics();

@@ -593,7 +593,7 @@ fn a_waker_may_use_an_event_whose_notification_was_passed_on() {
 /// 11: a process waits for an event of another process. While the event wakes the waiting process, an observer cancels
 /// the other process.
 #[test]
-fn an_observer_may_cancel_a_process_whose_start_is_just_waking_another_process() {
+fn an_observer_may_cancel_a_process_while_its_start_wakes_another_process() {
     #[derive(Clone, Default)]
     struct Cancels(Arc<Mutex<Option<(Host, Pid, Pid)>>>);
     impl Observer for Cancels {
@@ -906,7 +906,7 @@ impl StreamHandler<Keep> for Kept<StreamCompletion<Keep>> {
 /// 3.3c: a task waits for the end of a command. The waker of the task blocks until the process has received the answer
 /// to the command. The process is queued first.
 #[test]
-fn the_waker_of_a_task_that_awaits_the_end_of_a_command_may_wait_for_the_answer() {
+fn a_waker_for_the_end_of_a_command_may_block_until_the_answer_arrives() {
     within(60, || {
         let (kept, keeps) = mpsc::channel();
         let rt = Runtime::builder().workers(2).handler(Kept(kept)).build().unwrap();
@@ -929,7 +929,7 @@ fn the_waker_of_a_task_that_awaits_the_end_of_a_command_may_wait_for_the_answer(
 /// stream of the same consumer. The consumer exits. The waker of the task blocks until the process has run. The process
 /// is queued first.
 #[test]
-fn the_waker_of_a_task_that_awaits_the_end_of_a_stream_may_wait_for_a_sender() {
+fn a_waker_for_the_end_of_a_stream_may_block_until_a_sender_has_run() {
     struct Consumes;
     impl Process for Consumes {
         type Message = ();

@@ -52,7 +52,7 @@ fn a_call_to_another_runtime_is_no_deadlock() {
 /// 6.2a, 8.3a: a set of processes contains a process of another runtime. The grace period of `cancel_all` is measured
 /// with the clock of this other runtime.
 #[test]
-fn a_join_set_cancels_a_process_of_another_runtime_with_the_clock_of_that_runtime() {
+fn a_join_set_measures_the_grace_period_with_the_clock_of_the_other_runtime() {
     let early = Simulation::new(1);
     let mut late = Simulation::new(2);
     late.run(late.host().sleep(LONG * 10));
@@ -88,7 +88,7 @@ async fn needs_time(mut ctx: Context, is_done: Arc<AtomicBool>) -> Result<(), Ex
 /// 6.4f, 8.3a: a child of a supervisor belongs to another runtime. The time limit of its stop is measured with the
 /// clock of this other runtime. The same holds for the time limit of the supervisor's own cancellation.
 #[test]
-fn a_supervisor_stops_a_child_of_another_runtime_with_the_clock_of_that_runtime() {
+fn a_supervisor_measures_the_shutdown_time_with_the_clock_of_the_other_runtime() {
     for cancels_supervisor in [false, true] {
         let (mut early, mut late) = early_and_late();
         let (host, is_done) = (late.host().clone(), Arc::new(AtomicBool::new(false)));
@@ -116,7 +116,7 @@ fn a_supervisor_stops_a_child_of_another_runtime_with_the_clock_of_that_runtime(
 /// 6.2a, 8.3a: a child of a scope belongs to another runtime. The grace period of the child is measured with the clock
 /// of this other runtime.
 #[test]
-fn a_scope_cancels_a_child_of_another_runtime_with_the_clock_of_that_runtime() {
+fn a_scope_measures_the_grace_period_with_the_clock_of_the_other_runtime() {
     for case in ["fails", "fails at once", "is cancelled", "spawns after its cancellation"] {
         let (mut early, mut late) = early_and_late();
         let (host, is_done) = (late.host().clone(), Arc::new(AtomicBool::new(false)));
@@ -260,7 +260,7 @@ fn abandons(rt: &Runtime, shelf: &Arc<Mutex<Option<Completion<()>>>>) -> bool {
 /// 3.3c: a handler drives the runtime. Meanwhile, another process runs on the same thread. This process panics and
 /// drops the completion of another command. This command fails at once. The handler is a function.
 #[test]
-fn a_completion_that_a_process_drops_inside_a_handler_is_abandoned_at_once() {
+fn a_command_is_abandoned_at_once_if_its_completion_is_dropped_inside_a_handler() {
     within(60, || {
         let shelf = Arc::new(Mutex::new(None::<Completion<()>>));
         let (puts, takes) = (Arc::clone(&shelf), shelf);
@@ -285,7 +285,7 @@ fn a_completion_that_a_process_drops_inside_a_handler_is_abandoned_at_once() {
 /// of another command. This other command is also abandoned at once. The process runs in a later poll of this future,
 /// and this poll is outside any turn.
 #[test]
-fn a_completion_that_a_process_drops_inside_the_future_of_a_handler_is_abandoned_at_once() {
+fn a_command_is_abandoned_at_once_if_its_completion_is_dropped_inside_an_async_handler() {
     within(60, || {
         let shelf = Arc::new(Mutex::new(None::<Completion<()>>));
         let (puts, takes) = (Arc::clone(&shelf), shelf);

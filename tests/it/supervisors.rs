@@ -999,7 +999,7 @@ fn a_supervisor_that_exceeds_its_intensity_is_restarted_by_its_parent_supervisor
 /// 6.4d: the supervision tree shows the number of remaining restarts of a supervisor. Requested restarts and restarts
 /// outside the sliding window do not reduce this number.
 #[test]
-fn the_tree_states_the_restarts_that_a_supervisor_has_left() {
+fn the_tree_shows_the_remaining_restarts_of_a_supervisor() {
     check(0..10, async |host: Host| {
         let tree = started(&host, Supervisor::one_for_one().child(A, obey)).await;
         let left = async || {

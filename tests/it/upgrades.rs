@@ -305,7 +305,7 @@ fn new_code_with_a_manual_start_takes_over_when_it_marks_its_start() {
 /// 6.7a, 6.7b: a cancellation, a kill and an exit apply to the code that currently controls the process. If the new
 /// code returns in its first poll, the new code counts as started.
 #[test]
-fn exits_apply_to_the_code_in_control() {
+fn a_cancellation_or_a_kill_during_an_upgrade_reaches_the_running_code() {
     within(60, || {
         let rt = rt();
         // The process is cancelled while the new code starts. Because of this cancellation, the new code exits before

@@ -80,7 +80,7 @@ fn steps(rt: &Runtime, to: &Address<Do>, messages: impl IntoIterator<Item = Do>)
 /// 9.2a: if a process never checks whether it should yield, no check is recorded for it, even after many steps. A check
 /// counts during 64 steps. This rule applies to async bodies and to hand-written processes.
 #[test]
-fn a_check_whether_to_yield_counts_during_64_steps() {
+fn a_yield_check_is_remembered_for_64_steps() {
     let rt = lone();
     for process in [rt.spawn(body).address(), rt.spawn_process(ByHand).address()] {
         settle(&rt);
@@ -120,7 +120,7 @@ fn a_poll_of_a_cooperative_future_is_a_check() {
 /// 9.2a: if a body pauses between two `cooperative` futures, the inspection states that the body checks for requests to
 /// yield. The body has used the budget of its first step, and is ready for its second step.
 #[test]
-fn a_body_between_two_pieces_answers_requests_to_yield() {
+fn a_body_that_pauses_between_cooperative_futures_counts_as_checking() {
     let rt = lone();
     let pieces = rt.spawn(async |_: Context| {
         for _ in 0..200 {

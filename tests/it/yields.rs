@@ -210,7 +210,7 @@ fn a_completion_after_the_exit_is_discarded() {
 /// 3.3e: `complete_yield` refuses the pid of an exited process, an unknown tag, the tag of an answered command, and an
 /// answer of the wrong type. The error returns the answer.
 #[test]
-fn complete_yield_refuses_an_invalid_answer() {
+fn an_invalid_answer_to_complete_yield_is_refused() {
     let shelf = Shelf::default();
     let rt = Runtime::builder().workers(0).handler(shelf.clone()).build().unwrap();
     let (handle, counted) = once(&rt, false);

@@ -99,7 +99,7 @@ fn a_half_closed_connection_still_transfers_data_in_the_other_direction() {
 /// parked. A peer that sends one byte per minute finds the same state. Between two bytes, the server serves another
 /// connection.
 #[test]
-fn a_peer_that_sends_single_bytes_to_an_idle_runtime_is_served() {
+fn an_idle_runtime_serves_single_bytes() {
     use std::io::{Read, Write};
     within(60, || {
         let rt = with(2);
@@ -127,7 +127,7 @@ fn a_peer_that_sends_single_bytes_to_an_idle_runtime_is_served() {
 /// 12.6b: if a peer stops reading, a write to this peer waits, and other connections continue. The write completes when
 /// the peer reads again.
 #[test]
-fn a_peer_that_stops_reading_delays_only_the_writer_of_its_connection() {
+fn a_stalled_peer_delays_only_the_writer_of_its_connection() {
     const BYTES: usize = 32 << 20;
     on_two(async |rt| {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -176,7 +176,7 @@ fn clients_that_vanish_before_accept_do_not_disturb_the_listener() {
 /// 12.6b: the program of a peer is killed while its connection is open. The server sees the end of this connection, or
 /// a reset. Another connection continues.
 #[test]
-fn a_peer_whose_program_is_killed_ends_only_its_connection() {
+fn a_killed_peer_ends_only_its_connection() {
     const ADDRESS: &str = "PROCESSION_ADDRESS";
     if role().is_some() {
         let mut stream = std::net::TcpStream::connect(std::env::var(ADDRESS).expect("the address")).unwrap();
@@ -190,7 +190,7 @@ fn a_peer_whose_program_is_killed_ends_only_its_connection() {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?.to_string();
         let peer = std::thread::spawn(move || {
-            again_with(a_peer_whose_program_is_killed_ends_only_its_connection, "peer", 50, |command| {
+            again_with(a_killed_peer_ends_only_its_connection, "peer", 50, |command| {
                 command.env(ADDRESS, address);
             })
             .died();

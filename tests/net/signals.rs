@@ -99,11 +99,11 @@ fn each_signal_value_receives_each_signal() {
 /// 12.2d: between `fork` and `exec`, a child process shares the socket of the signal handler. If only the child
 /// receives a signal, the parent does not report this signal.
 #[test]
-fn a_signal_of_a_child_process_is_not_an_arrival() {
+fn the_parent_does_not_report_a_signal_of_a_child_process() {
     use std::os::unix::process::CommandExt;
 
     if role().is_none() {
-        again(a_signal_of_a_child_process_is_not_an_arrival, "child", 60).passed();
+        again(the_parent_does_not_report_a_signal_of_a_child_process, "child", 60).passed();
         return;
     }
     with(1)

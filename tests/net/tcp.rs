@@ -480,7 +480,7 @@ fn urgent_data_does_not_hide_the_bytes_behind_it() {
 /// 12.2a: two `incoming` streams of one listener wait for a connection. After one of these streams was dropped, the
 /// other stream still gets a connection.
 #[test]
-fn several_streams_of_connections_wait_for_one_listener() {
+fn several_incoming_streams_wait_for_one_listener() {
     on_two(async |rt| {
         let listener = Arc::new(TcpListener::bind("127.0.0.1:0").await?);
         let shared = Arc::clone(&listener);

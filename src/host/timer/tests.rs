@@ -57,7 +57,7 @@ impl Fixture {
 
 #[cfg(feature = "console")]
 #[test]
-fn the_figures_of_each_wheel_are_its_own() {
+fn each_wheel_has_its_own_figures() {
     let f = Fixture::new();
     let insert = |worker, at| f.timers.insert(worker, at, Fire::Call(Box::new(|| ()))).0;
     insert(Some(1), at(30));
@@ -90,7 +90,7 @@ fn a_key_can_be_stored_as_two_words() {
 }
 
 #[test]
-fn the_recent_time_is_replaced_by_a_reading_that_is_later_by_more_than_the_slack() {
+fn the_recent_time_changes_only_after_more_than_the_slack() {
     let clock = Clock::virtual_();
     let mut timers = Timers::new(clock.clone(), 0);
     timers.recent_slack = TICK;
@@ -286,7 +286,7 @@ fn timers_of_one_tick_fire_in_one_turn_and_in_order() {
 }
 
 #[test]
-fn the_function_of_a_timer_can_cancel_timers_and_its_panic_is_caught() {
+fn a_timer_function_can_cancel_timers_and_may_panic() {
     let f = Fixture::new();
     let (late, _) = f.note(50, 1);
     let timers = Arc::clone(&f.timers);

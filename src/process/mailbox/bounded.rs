@@ -490,7 +490,7 @@ mod tests {
     /// A receiver takes messages out with `look` and `settle`, and another process returns them. Even after many
     /// repetitions, the first message has the number `FIRST`.
     #[test]
-    fn the_numbers_of_returned_messages_do_not_drift() {
+    fn returned_messages_get_their_former_numbers_again() {
         let mut queue = Bounded::new(OverflowPolicy::Reject, 4);
         (0..3).for_each(|message| assert!(matches!(queue.push(message, &NeverWoken), Pushed::Stored)));
         for _ in 0..10 {

@@ -40,7 +40,7 @@ fn the_memory_of_a_burst_is_freed_although_older_commands_are_outstanding() {
 /// 3.5a: a process cancels a command whose answer has arrived, and a command on the inline path. The record of the
 /// first cancellation remains when the second command leaves the inline path.
 #[test]
-fn a_cancelled_answer_is_discarded_after_an_inline_command_was_cancelled() {
+fn an_unwanted_answer_is_discarded_even_if_an_inline_command_was_cancelled() {
     let yields = Yields::new();
     let (answered, inline) = (start(&yields), Tag::inline(yields.issue()));
     let done = answer(&yields, answered, Answerer::Completion);
@@ -98,7 +98,7 @@ fn a_detached_command_leaves_the_table_as_soon_as_it_is_answered() {
 }
 
 #[test]
-fn a_chosen_tag_is_present_while_a_command_has_this_tag() {
+fn a_chosen_tag_has_a_generation_only_while_a_command_has_this_tag() {
     let yields = Yields::new();
     let (chosen, spent) = (Tag::<NamedCommand>::chosen(7), start(&yields));
     assert!(yields.cancel(spent));

@@ -7,7 +7,7 @@ use crate::scheduler::queue::*;
 /// 4.2a, 4.2c: the task in the `next` slot runs before the tasks in the deque, and a displaced task goes to the back of
 /// the deque.
 #[test]
-fn the_next_slot_comes_before_the_deque_and_a_displaced_task_goes_to_the_back() {
+fn the_task_in_the_next_slot_runs_before_the_deque_and_a_displaced_task_goes_to_the_back() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     assert!(matches!(queues.push_back(1), Pushed::ToDeque(_)));
     assert_eq!(queues.push_next(2), Pushed::ToSlot);
@@ -51,7 +51,7 @@ fn tasks_in_the_next_slot_share_one_budget() {
 
 /// 4.2a, 4.2d: new tasks run before all other tasks, the newest first, until the budget is spent.
 #[test]
-fn new_tasks_are_first_within_the_budget() {
+fn new_tasks_run_first_until_the_budget_is_spent() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     for n in 0..4 {
         let _ = queues.push_back(n);
@@ -234,7 +234,7 @@ const ORDERS: [QueueOrder; 2] = [QueueOrder::Fifo, QueueOrder::Lifo];
 
 /// 4.3b: the owner takes the newest task, and every thief takes the oldest task.
 #[test]
-fn lifo_order_holds_for_the_owner_only() {
+fn with_lifo_order_only_the_owner_takes_the_newest_task() {
     let (queues, remote) = Queues::new(QueueOrder::Lifo);
     let (thief, _) = Queues::new(QueueOrder::Lifo);
     for n in 0..8 {
@@ -252,7 +252,7 @@ fn lifo_order_holds_for_the_owner_only() {
 }
 
 #[test]
-fn tasks_from_other_queues_run_in_their_order() {
+fn tasks_from_other_queues_keep_their_order() {
     for order in ORDERS {
         let (queues, remote) = Queues::new(order);
         let (thief, _) = Queues::new(order);

@@ -165,7 +165,7 @@ impl Wake for PanickingWaker {
 
 /// The waker of the executor is user code, and a push calls this waker.
 #[test]
-fn an_executor_waker_that_panics_stops_no_worker() {
+fn a_panic_in_the_waker_of_an_executor_stops_no_worker() {
     within(|| {
         let scheduler = started(1);
         let mut guest = Box::pin(scheduler.run(std::future::pending::<()>()));
@@ -359,7 +359,7 @@ fn a_guest_runs_no_task_after_its_timer_has_fired() {
 
 /// Another thread wakes the future while the future is polled.
 #[test]
-fn no_task_comes_before_a_future_that_another_thread_has_woken() {
+fn a_future_that_another_thread_has_woken_is_polled_before_any_task() {
     within(|| {
         for blocks in [true, false] {
             let (clock, scheduler) = clocked();
@@ -384,7 +384,7 @@ fn no_task_comes_before_a_future_that_another_thread_has_woken() {
 /// A future that wakes itself has yielded, so a task runs next. If another thread wakes a future repeatedly, this
 /// future must not occupy the thread of the guest all the time.
 #[test]
-fn a_future_that_is_always_woken_does_not_keep_tasks_from_running() {
+fn tasks_run_even_if_a_future_is_always_woken() {
     within(|| {
         for itself in [true, false] {
             let (clock, scheduler) = clocked();

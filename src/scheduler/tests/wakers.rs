@@ -70,7 +70,7 @@ fn a_worker_ends_its_search_before_it_calls_a_waker() {
 /// 4.2b: before the timekeeper calls wakers, it wakes another worker only if the monitor is off or would need too much
 /// time to notice a blocked waker.
 #[test]
-fn a_timekeeper_wakes_a_worker_before_it_calls_wakers_unless_the_monitor_is_fast() {
+fn a_timekeeper_without_a_fast_monitor_wakes_a_worker_before_it_calls_wakers() {
     let long = LONGEST_DELAY * 2;
     for (long_step, needs_other) in [(Some(Duration::from_millis(20)), false), (Some(long), true), (None, true)] {
         let driver = Moved::default();
@@ -119,7 +119,7 @@ fn each_call_of_wakers_has_its_own_step_number() {
 /// worker of the step reports its next state. The worker waits for the report of the monitor. Therefore the monitor
 /// must report the step before it calls the waker.
 #[test]
-fn the_monitor_has_reported_a_long_step_before_it_calls_a_waker() {
+fn the_monitor_reports_a_long_step_before_it_calls_a_waker() {
     /// Waits for the report of the monitor, as the worker in slot 1 does.
     struct AwaitsReport(Arc<Scheduler<Job>>, Arc<Mutex<Vec<WorkerState>>>, AtomicUsize);
 

@@ -36,7 +36,8 @@ pub enum Condition {
     BlockedWorker,
     /// A process has panicked since the start of the runtime.
     Panic,
-    /// `Host::explain` returns a finding. A command without an answer counts only if it is older than [`UNANSWERED`].
+    /// `Host::explain` returns a finding. A command without an answer counts only if it is at least as old as
+    /// [`UNANSWERED`].
     Finding,
     /// A supervisor has used up its restarts. If a child must be restarted once more, the supervisor exits.
     NoRestartsLeft,

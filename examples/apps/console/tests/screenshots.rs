@@ -233,7 +233,7 @@ fn assert_same_keys(path: &str, recorded: &Value, fresh: &Value) {
 /// If a reply has a new field, the recorded replies do not contain it. The images then show screens that the present
 /// program never shows.
 #[test]
-fn the_recorded_replies_have_the_keys_of_fresh_replies() {
+fn the_recorded_replies_have_the_same_keys_as_fresh_replies() {
     // If `SCREENSHOTS` is set, the other test may replace the recorded replies at the same time.
     if std::env::var_os("SCREENSHOTS").is_some() {
         return;

@@ -176,7 +176,7 @@ fn keys_switch_between_the_views_of_a_running_program() {
 
 /// 9.6b: the console lists the names, groups, timers and handlers of a running program.
 #[test]
-fn the_tables_of_the_registry_of_a_running_program_are_listed() {
+fn the_registry_tables_of_a_running_program_are_listed() {
     let demo = Demo::start("registry");
     let mut screen = Screen::open(&demo);
     screen.wait_for("Processes 7");

@@ -170,7 +170,7 @@ fn transient_children_restart_only_after_failures_and_temporary_children_never_r
 }
 
 #[test]
-fn an_added_child_is_not_removed_if_a_start_is_refused_after_a_requested_stop() {
+fn an_added_child_that_was_stopped_on_request_stays_if_its_next_start_is_refused() {
     for was_starting in [true, false] {
         let mut plan = plan(Strategy::OneForOne, &[]);
         let id = plan.add(Policy { restart: Permanent, backoff: None }, true, at(0));

@@ -88,7 +88,7 @@ fn a_client_of_version_3_receives_pushes_between_its_replies() {
 }
 
 #[test]
-fn a_channel_can_be_any_bytes() {
+fn a_channel_name_can_contain_any_bytes() {
     simulate(&config(1), async |world| {
         let (mut subscriber, mut publisher) = (world.connect(), world.connect());
         subscriber.send(b"*2\r\n$9\r\nSUBSCRIBE\r\n$3\r\n\xff\0\n\r\n").await;
@@ -187,7 +187,7 @@ fn no_message_follows_the_end_of_a_subscription() {
 /// The messages in the mailbox exceed the limit of the output. The client reads immediately, so each write sends the
 /// whole output. The connection then continues with the messages that are still in the mailbox.
 #[test]
-fn a_client_that_reads_at_once_receives_more_messages_than_the_output_holds() {
+fn a_client_that_reads_immediately_receives_more_messages_than_the_output_holds() {
     let limits = Limits { output: 100, ..Limits::default() };
     simulate(&Config { limits, ..config(1) }, async |world| {
         let (mut subscriber, mut publisher) = (world.connect(), world.connect());

@@ -221,7 +221,7 @@ fn the_server_describes_itself() {
 }
 
 #[test]
-fn the_reply_to_info_has_the_fields_that_the_option_stat_of_redis_cli_reads() {
+fn the_reply_to_info_has_the_fields_for_redis_cli_stat() {
     simulate(&config(2), async |world| {
         let mut client = world.connect();
         client.ask("SET a 1", "+OK\r\n").await;

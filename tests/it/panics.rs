@@ -326,19 +326,14 @@ fn a_panic_in_the_drop_of_a_message_affects_no_other_process() {
 
         // Next, a body exits while unread messages are in its mailbox or in its read-ahead buffer. After the exit of
         // this body, a hand-written process also exits with unread messages.
-        let leaves = scene.rt.spawn(async |mut ctx: Context<Bomb>| {
+        let (all_sent, are_all_sent) = futures::channel::oneshot::channel();
+        let leaves = scene.rt.spawn(async move |mut ctx: Context<Bomb>| {
+            are_all_sent.await.expect("the test sends all messages");
             ctx.receive().await?.0 = false;
             Ok::<_, Exit>(())
         });
-        let gate = Arc::new(Mutex::new(()));
-        let closed = gate.lock().unwrap();
-        let holds = scene.rt.spawn({
-            let gate = gate.clone();
-            async move |_: Context| drop(gate.lock())
-        });
         (0..3).for_each(|_| leaves.send(Bomb(true)).unwrap());
-        drop(closed);
-        block_on(holds).unwrap();
+        all_sent.send(()).unwrap();
         block_on(leaves).unwrap();
 
         struct One;

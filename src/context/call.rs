@@ -24,7 +24,7 @@ use crate::context::call::answer::{ReplyReceiver, ReplySender};
 use crate::context::time::Sleep;
 use crate::host::Host;
 use crate::host::control::AnyControl;
-use crate::host::control::forwarded::Forward;
+use crate::host::control::forwarded::{CallId, Forward};
 use crate::host::control::waits::{Place, Wait};
 use crate::host::dispatch::completion::UntypedCompletion;
 use crate::host::refs::ProcessRef;
@@ -325,14 +325,14 @@ impl<T: Send + 'static> Reply<T> {
     /// is not a process, if this thread runs no step of a process, or if the call is over.
     fn begin_forward<M: Send + 'static>(&self, to: &Address<M>) -> Option<Forward> {
         let reply = self.to.as_ref()?;
-        let caller = match &**reply {
-            Caller::Yield(untyped) => untyped.process().head(),
-            caller => caller.calling_process()?.head(),
+        let (caller, id) = match &**reply {
+            Caller::Yield(untyped) => (untyped.process().head(), CallId::Yield(untyped.number())),
+            caller => (caller.calling_process()?.head(), CallId::Cell(reply.address())),
         };
         let shared = caller.host().shared();
         let word = |pid: Pid| if shared.pid_table.is_here(pid) { pid.word() } else { 0 };
         let from = Current::with(Current::pid).map(word);
-        let key = (caller.pid().word(), reply.address());
+        let key = (caller.pid().word(), id);
         let holder = caller.host().word_of(&to.destination());
         shared.forwarded.begin(key, from, holder, |waker| self.watch_end(&mut WatchKey::default(), waker))
     }

@@ -28,7 +28,7 @@ use crate::process::state::budget::BudgetPause;
 use crate::process::state::current::Current;
 use crate::process::state::inline_command::Number;
 use crate::process::yields::buffer::Buffer;
-use crate::process::yields::{AnswerTarget, Yields};
+use crate::process::yields::{AnswerTarget, YieldInfo, Yields};
 
 enum State<C> {
     /// The process has not yielded the command yet.
@@ -104,7 +104,7 @@ impl<C: Command> BodyYield<C> {
             return Err(Failure::TimedOut);
         }
         let State::Fresh(command) = std::mem::replace(&mut self.state, State::Over) else { return Ok(None) };
-        let started = head.yields().start::<C>(target(), None, Some(command), buffer, self.line.into());
+        let started = head.yields().start::<C>(target(), None, Some(command), buffer, YieldInfo::at(self.line));
         let tag = started.unwrap_or_else(|_| unreachable!("no tag was chosen"));
         head.measure_yield(tag.erase());
         head.count(Counter::Yields);

@@ -19,6 +19,7 @@ use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::{Control, flag};
 use crate::host::registry::target::Target;
 use crate::observe::{Counter, Metrics};
+use crate::platform::clock::Instant;
 use crate::process::catch::Held;
 use crate::process::command::{BuiltinCommand, Command, StreamCommand, Streamed};
 use crate::process::error::{Addressee, InitError, SendError, SendErrorKind};
@@ -467,7 +468,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
 
     #[track_caller]
     fn start<C: Command>(&mut self, command: Option<Payload>, buffer: Option<Buffer>) -> Tag<C> {
-        self.start_with(command, buffer, Some(Location::caller()).into())
+        self.start_with(command, buffer, YieldInfo::at(Some(Location::caller())))
     }
 
     fn start_with<C: Command>(&mut self, command: Option<Payload>, buffer: Option<Buffer>, info: YieldInfo) -> Tag<C> {
@@ -520,7 +521,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
             return Err(refuse(command));
         }
         let (yields, line) = (self.yields(), Some(Location::caller()));
-        match yields.start(AnswerTarget::Event, Some(tag), Some(Payload::new(command)), None, line.into()) {
+        match yields.start(AnswerTarget::Event, Some(tag), Some(Payload::new(command)), None, YieldInfo::at(line)) {
             Ok(_) => {
                 self.count(tag.erase());
                 self.me.control().head.measure_yield(tag.erase());
@@ -602,8 +603,11 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     pub fn set_timeout<C>(&mut self, tag: Tag<C>, time: Duration) {
         // A process can reuse a tag that it has chosen. The timer must not end a later command with the same tag.
         let Some(tag) = self.yields().with_current_generation(tag.erase().strip_generation()) else { return };
-        self.yields().note_limit(tag);
-        answer_at(&self.me.any(), tag, self.me.host().now() + time, Err(Failure::TimedOut));
+        let at = self.me.host().now() + time;
+        if at != Instant::FAR {
+            self.yields().note_limit(tag);
+        }
+        answer_at(&self.me.any(), tag, at, Err(Failure::TimedOut));
     }
 
     /// Sends a request to another process immediately. The reply arrives as [`Event::Completed`] with the returned tag.

@@ -55,8 +55,9 @@
 //!     the exit.
 //! 11. **Notify a shutdown** that waits for the exit of the last top-level supervisor, or of the last process. If step
 //!     11 came before step 6, the woken shutdown could still count the process as alive, and would wait forever. Step
-//!     11 also comes after step 10. When the last top-level supervisor has exited, a shutdown cancels the other
-//!     processes. Before this cancellation, the other processes must have received the exit of the supervisor.
+//!     11 also comes after step 10. A shutdown first waits until the last top-level supervisor has exited, and then
+//!     cancels the other processes. Before this cancellation, the other processes must have received the exit of the
+//!     supervisor.
 //! 12. **Notify the monitor that the parent set at the spawn.** The function `spawn_monitor` has set this monitor, and
 //!     the [`ExitOwner`] stores the monitor. Step 10 stores the exit, and step 12 marks the stored exit as received.
 //!     Therefore step 12 comes after step 10.
@@ -87,7 +88,7 @@ use crate::process::state::Ref;
 use crate::process::state::current::{Current, InTurn};
 
 /// Performs the parts of an exit that depend on the state of the process. Each method belongs to one step of the list
-/// at the top of this file. The documentation of the method names this step.
+/// at the top of this file. The documentation of each method gives the number of its step.
 pub(crate) trait ExitOwner {
     /// Step 2: returns the proof that this thread has the right to run the process. Returns `None` if the mailbox
     /// belongs to no process.
@@ -102,7 +103,8 @@ pub(crate) trait ExitOwner {
     fn take_entry(&mut self, entry: Option<Ref<dyn AnyControl>>);
     /// Step 7: notifies the callers whose replies this thread has stored in the last turn and in steps 4 and 5.
     fn notify_callers(&mut self, exit: &Exit);
-    /// Step 8: calls `close`, which drops the timers, and notifies the callers whose replies the timers owned.
+    /// Step 8: calls `close`, which drops the timers. If a timer owned a reply, this method then notifies the caller
+    /// that waits for this reply.
     fn close_timers(&mut self, exit: &Exit, close: &dyn Fn());
     /// Step 10: returns data about the process, for the observer and the crash report. `name` is the oldest name of the
     /// process. Returns `None` if the mailbox belongs to no process.

@@ -49,8 +49,7 @@ use crate::process::limits::Meter;
 use crate::process::mailbox::MailboxFigures;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
-use crate::process::yields::listing::{CommandCounts, CountedTable, Outstanding};
-use crate::process::yields::{CallInfo, Yields};
+use crate::process::yields::listing::{CommandCounts, CountedTable, Outstanding, YieldedCall};
 
 impl Host {
     /// Returns a row about each process that the query selects, in the order of the query. The rows include the
@@ -126,8 +125,8 @@ impl Host {
         match details.info.state {
             Some(state) if state.is_waiting() => {
                 let recorded_calls = waits.iter().filter(|wait| wait.is_call()).count();
-                waits.extend(calls);
                 redirect(&mut waits, &[]);
+                waits.extend(calls.into_iter().map(|call| self.yielded_call(pid, call)));
                 let waits_for = &mut details.waits_for;
                 waits_for.extend(awaited.map(|line| WaitsFor::Message { line }));
                 waits_for.extend(commands.into_iter().filter_map(without_calls).map(WaitsFor::Command));
@@ -234,8 +233,20 @@ impl Host {
     }
 
     /// Returns the calls for which a hand-written process waits.
-    fn read_yielded_calls(&self, pid: Pid) -> Option<Vec<Wait>> {
-        self.shared().pid_table.with(pid, |control| Ok(yielded_calls(control.head())))
+    fn read_yielded_calls(&self, pid: Pid) -> Option<Vec<YieldedCall>> {
+        let (mut calls, mut from) = (Vec::new(), Some(0));
+        while let Some(begin) = from {
+            from = self.shared().pid_table.with(pid, |control| {
+                Ok(control.head().yields_if_any().and_then(|yields| yields.list_calls(begin, &mut calls)))
+            })?;
+        }
+        Some(calls)
+    }
+
+    /// Returns the wait for a call that a hand-written process has yielded. Such a call has no wait record.
+    fn yielded_call(&self, caller: Pid, YieldedCall { number, call, line }: YieldedCall) -> Wait {
+        let holder = self.shared().forwarded.holder(caller.word(), number);
+        Wait::call(holder.unwrap_or(call.callee), call.is_limited, line)
     }
 
     /// Counts the yields of a process by command type, beginning at the key `table.from` of the table. Returns `None`
@@ -321,23 +332,23 @@ impl Snapshot {
     }
 }
 
-/// Returns the calls for which a hand-written process waits. These calls are yields, and have no wait records.
-pub(super) fn yielded_calls(head: &Head) -> Vec<Wait> {
-    let calls = head.yields_if_any().map(Yields::calls).unwrap_or_default();
-    calls.into_iter().map(|(CallInfo { callee, is_limited }, line)| Wait::call(callee, is_limited, line)).collect()
-}
-
 /// Creates the row about the outstanding commands of one type, without the calls. Returns `None` if no command remains.
 fn without_calls((command, outstanding): (&'static str, Outstanding)) -> Option<CommandCount> {
     let count = outstanding.count - outstanding.calls;
-    (count != 0).then(|| command_count((command, Outstanding { count, ..outstanding })))
+    (count != 0).then(|| command_count((command, Outstanding { count, line_of_call: None, ..outstanding })))
 }
 
 /// Creates the row about the outstanding commands of one type.
 fn command_count((command, outstanding): (&'static str, Outstanding)) -> CommandCount {
-    let Outstanding { count, oldest_measured, oldest_measured_stream, line, handler, .. } = outstanding;
+    let Outstanding { count, oldest_measured, oldest_measured_stream, line, line_of_call, handler, .. } = outstanding;
     let measured = oldest_measured.into_iter().chain(oldest_measured_stream).min();
-    CommandCount { command, count, measured_since: measured.map(Instant::from_ns), line, handler }
+    CommandCount {
+        command,
+        count,
+        measured_since: measured.map(Instant::from_ns),
+        line: line.or(line_of_call),
+        handler,
+    }
 }
 
 /// Returns the head and the type name of a process. Returns `None` for a mailbox without a process.

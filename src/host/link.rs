@@ -399,8 +399,8 @@ fn notify_peer<E: Linkable + ?Sized>(
                 return Effect { is_received: receives, is_killed: true };
             }
             // `peer` was already killed, so it exits with its earlier exit. This exit is `Killed`, or the exit that
-            // another link has propagated. If this earlier exit is `Killed`, `peer` does not receive the failure of the
-            // other process, because the exit `Killed` would hide this failure.
+            // another link has propagated. If this earlier exit is `Killed`, it would hide the failure of the other
+            // process. Therefore `peer` does not receive this failure.
             let lives = !peer.has_ended();
             lives && table.more.as_ref().and_then(|more| more.propagated.as_ref()).is_some_and(Exit::is_failure)
         }

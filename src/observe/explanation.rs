@@ -76,7 +76,7 @@ pub enum Finding {
     ///
     /// A future of `run` is in progress from its first poll until it completes or is dropped. If an executor has polled
     /// such a future and does not poll it again, there is no finding.
-    UndrivenLocalSet {
+    LocalSetWithoutThread {
         /// Number of processes that are ready, in all such `LocalSet`s. At least 1.
         count: usize,
         /// List of at most 20 of these processes.
@@ -141,8 +141,8 @@ pub enum Finding {
         /// command may be older than this time. The start of a wait may be too early, so this time may also be too
         /// early. `None` if both times are unknown.
         since: Option<Instant>,
-        /// Time from `since` to the explanation. The age of the oldest known command is approximately this time, or
-        /// longer.
+        /// Time from `since` to the explanation. The oldest known command was performed at about this time before the
+        /// explanation, or earlier.
         lasts: Option<Duration>,
     },
     /// A mailbox with a capacity is full. At most 16 mailboxes are listed, the longest mailboxes first.
@@ -285,7 +285,7 @@ impl fmt::Display for Finding {
                 }
                 f.write_str(": there is no worker, and no thread is in `run` or `block_on`")?;
             }
-            Self::UndrivenLocalSet { count, processes } => {
+            Self::LocalSetWithoutThread { count, processes } => {
                 let one = "of a `LocalSet` is ready, but no thread runs it";
                 let many = "of a `LocalSet` are ready, but no thread runs them";
                 write_listed(f, *count, processes, [one, many])?;
@@ -383,7 +383,7 @@ impl Finding {
     fn advice(&self) -> &'static str {
         match self {
             Self::NoThread { .. } => "poll `Runtime::run`, call `Runtime::block_on`, or set `Builder::workers`",
-            Self::UndrivenLocalSet { .. } => "poll `LocalSet::run`, or call `LocalSet::block_on`",
+            Self::LocalSetWithoutThread { .. } => "poll `LocalSet::run`, or call `LocalSet::block_on`",
             Self::Deadlock(_) => {
                 "set a time limit with `Call::timeout`, or let one of the processes answer with a message"
             }
@@ -442,10 +442,10 @@ pub struct Activity {
     pub waiting: usize,
     /// Number of processes that wait for a message.
     pub for_message: usize,
-    /// Number of processes that wait for an answer to a command. For a hand-written process, the ends of its calls and
-    /// sleeps are also answers.
+    /// Number of processes that wait for an answer to a command. For a hand-written process, the end of a sleep is also
+    /// an answer to a command.
     pub for_command: usize,
-    /// Number of async bodies that wait for an answer to a call.
+    /// Number of processes that wait for an answer to a call.
     pub for_call: usize,
     /// Number of async bodies that wait for the end of a sleep.
     pub for_sleep: usize,

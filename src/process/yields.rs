@@ -143,8 +143,9 @@ pub(crate) struct CallInfo {
     pub(crate) is_limited: bool,
 }
 
-impl From<Line> for YieldInfo {
-    fn from(line: Line) -> Self {
+impl YieldInfo {
+    /// Creates the data of a yield that is not a call.
+    pub(crate) fn at(line: Line) -> Self {
         Self { line, call: None }
     }
 }
@@ -311,6 +312,7 @@ impl Yields {
         {
             return Err(command);
         }
+        table.calls += u32::from(info.call.is_some());
         let tag = match chosen {
             Some(tag) => {
                 let tag = tag.with_generation(self.issue());
@@ -356,7 +358,7 @@ impl Yields {
             drop((target, command));
             return false;
         }
-        table.insert_by_number(Slot::in_flight::<C>(tag.number, target, None, line.into()));
+        table.insert_by_number(Slot::in_flight::<C>(tag.number, target, None, YieldInfo::at(line)));
         count(&self.flying, 1);
         match command {
             Some(command) => {
@@ -793,6 +795,7 @@ impl Yields {
         let Some(mut guard) = self.table() else { return };
         let table = &mut guard;
         let mut slots = mem::take(&mut table.slots);
+        table.calls = 0;
         if planted!("yields_close_keeps_slots") {
             mem::swap(&mut table.slots, &mut slots);
         }

@@ -180,11 +180,12 @@ impl LocalQueue {
 }
 
 impl LocalSetQueue for LocalQueue {
-    fn visit_undriven(&self, visit: &mut dyn FnMut(Pid)) {
+    fn ready_without_thread(&self, most: usize) -> (usize, Vec<Pid>) {
         let state = self.state.lock();
-        if state.drivers.is_empty() {
-            state.ready.iter().for_each(|ready| visit(ready.head().pid()));
+        if !state.drivers.is_empty() {
+            return (0, Vec::new());
         }
+        (state.ready.len(), state.ready.iter().take(most).map(|ready| ready.head().pid()).collect())
     }
 }
 
@@ -342,6 +343,8 @@ impl Drop for LocalSet<'_> {
 
 impl LocalSet<'_> {
     fn end(&self) {
+        // This thread runs the processes now, so an inspection must not report that no thread runs them.
+        let _driver = DriverEntry::new(&self.queue);
         // After this function has returned, no thread runs the processes of the `LocalSet`. The remaining processes are
         // killed here, and exit in the loop below.
         let mut alive: Vec<_> = self.spawned.take().iter().filter_map(Weak::upgrade).collect();

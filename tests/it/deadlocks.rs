@@ -1540,6 +1540,60 @@ fn a_limited_wait_for_mailbox_space_is_no_deadlock() {
     }
 }
 
+/// 9.2d: the reply to a yielded call of a hand-written process was forwarded. A later step waits in `block_on` for
+/// another call to the same process, and this call has no other callee.
+#[test]
+fn the_forwarded_reply_of_a_yielded_call_does_not_change_a_call_in_block_on() {
+    struct Blocks {
+        rt: Arc<Runtime>,
+        b: Address<Question>,
+    }
+    impl Process for Blocks {
+        type Message = ();
+        type Output = ();
+        fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+            if events.count() == 0 {
+                out.call(&self.b, |reply: Question| reply);
+            } else {
+                _ = self.rt.block_on(self.b.call(|reply| reply));
+            }
+            Ok(Next::Wait)
+        }
+    }
+    crate::within(60, || {
+        let rt = Arc::new(Runtime::builder().workers(1).long_step_threshold(Duration::MAX).build().unwrap());
+        let keeps = rt.spawn(async |mut ctx: Context<Question>| {
+            let _kept = ctx.receive().await;
+            pending::<()>().await;
+        });
+        let keeper = keeps.address();
+        let b = rt.spawn(async move |mut ctx: Context<Question>| {
+            ctx.receive().await.unwrap().forward(&keeper, |reply| reply).unwrap();
+            let _kept = ctx.receive().await;
+            pending::<()>().await;
+        });
+        let b = b.address();
+        let a = rt.spawn_process(Blocks { rt: Arc::clone(&rt), b: b.clone() });
+        let targets = || {
+            let edges = rt.wait_for_graph().edges.into_iter().filter(|edge| edge.pid == a.pid());
+            edges.map(|edge| (edge.target, edge.in_block_on)).collect::<Vec<_>>()
+        };
+        let eventually = |expected: &[(Pid, bool)]| {
+            while targets() != expected {
+                thread::park_timeout(Duration::from_millis(1));
+            }
+        };
+        eventually(&[(keeps.pid(), false)]);
+        a.send(()).unwrap();
+        eventually(&[(b.pid(), true)]);
+        let waits_for = || rt.process_details(a.pid()).unwrap().waits_for;
+        assert_eq!(waits_for().iter().filter_map(WaitsFor::process).collect::<Vec<_>>(), [b.pid()]);
+        assert!(rt.wait_for_graph().deadlocks.is_empty());
+        rt.kill(b.pid()).unwrap();
+        eventually(&[(keeps.pid(), false)]);
+    });
+}
+
 /// 9.2b, 9.2d: a call of a hand-written process has an edge to the process that must answer. The edge belongs to no
 /// deadlock, because the process also handles messages. When the call ends, the edge disappears.
 #[test]
@@ -1599,7 +1653,10 @@ fn a_call_of_a_hand_written_process_has_an_edge() {
     assert_eq!(targets(), [c, d]);
     let details = rt.process_details(a).unwrap();
     let sleep = details.waits_for.iter().filter(|wait| matches!(wait, WaitsFor::Command(_))).collect::<Vec<_>>();
-    assert!(matches!(sleep[..], [WaitsFor::Command(command)] if command.count == 1), "{sleep:?}");
+    let [WaitsFor::Command(sleep)] = sleep[..] else { panic!("{sleep:?}") };
+    assert_eq!((sleep.count, sleep.line.map(|line| line.line())), (1, Some(STEP + 4)));
+    let activity = rt.explain().activity;
+    assert_eq!((activity.for_call, activity.for_command), (2, 1), "a and c wait for calls");
     assert_eq!(details.yields.iter().map(|command| command.count).sum::<usize>(), 3);
     rt.kill(d).unwrap();
     settle(&rt);

@@ -164,14 +164,14 @@ fn a_local_set_without_a_thread_is_explained() {
     // A thread is in `block_on`, but not in the `block_on` of the `LocalSet`.
     let explained = || rt.block_on(async { rt.explain().findings });
     let (waits, ends) = (local.spawn(receives), local.spawn(async |_: Context| ()));
-    assert!(matches!(explained()[..], [Finding::UndrivenLocalSet { count: 2, .. }]));
+    assert!(matches!(explained()[..], [Finding::LocalSetWithoutThread { count: 2, .. }]));
     // A thread runs the second `LocalSet`, so its ready process is no finding.
     let found = driven.block_on(async {
         drop(driven.spawn(sleeps));
         rt.explain().findings
     });
     drop(driven);
-    let [finding @ Finding::UndrivenLocalSet { count: 2, processes }] = &found[..] else { panic!("{found:?}") };
+    let [finding @ Finding::LocalSetWithoutThread { count: 2, processes }] = &found[..] else { panic!("{found:?}") };
     assert_eq!(processes.iter().map(|process| process.pid).collect::<Vec<_>>(), [waits.pid(), ends.pid()]);
     let [first, one, _, advice] = &lines(finding)[..] else { panic!("{finding}") };
     assert_eq!(first, "2 processes of a `LocalSet` are ready, but no thread runs them:");
@@ -180,7 +180,7 @@ fn a_local_set_without_a_thread_is_explained() {
     local.block_on(ends).unwrap();
     assert!(explained().is_empty(), "the other process waits");
     waits.send(1).unwrap();
-    assert!(matches!(explained()[..], [Finding::UndrivenLocalSet { count: 1, .. }]));
+    assert!(matches!(explained()[..], [Finding::LocalSetWithoutThread { count: 1, .. }]));
     drop(local);
     assert!(explained().is_empty());
 }

@@ -26,8 +26,18 @@ use crate::host::control::waits::Wait;
 use crate::platform::sync::tally::{AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, Mutex};
 
-/// Identifies a call: the word of the caller's pid, and the address of the cell that caller and callee share.
-type Key = (u64, usize);
+/// Identifies a call: the word of the caller's pid, and the id of the call.
+type Key = (u64, CallId);
+
+/// Identifies a call of one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum CallId {
+    /// Address of the cell that the caller and the callee share. Another call can have the same address after the end
+    /// of the call.
+    Cell(usize),
+    /// Number of the tag of a call that a hand-written process has yielded. A process never reuses this number.
+    Yield(u64),
+}
 
 /// A reply that was forwarded, or whose first forward has not ended yet.
 #[derive(Debug)]
@@ -128,7 +138,8 @@ impl ForwardedReplies {
     /// that has the records. `excluded` contains further records of this process, which do not interest the caller of
     /// this function.
     ///
-    /// A record does not contain the address of the cell. If the process waits for several calls to one callee, this
+    /// The function ignores the calls that the process has yielded: see [`holder`](Self::holder). A record does not
+    /// contain the address of the cell. If the process waits for several calls to one callee, this
     /// function changes the first record of these calls.
     pub(crate) fn redirect(&self, caller: u64, waits: &mut [Wait], excluded: &[Wait]) -> Redirected {
         let table = self.of(caller);
@@ -143,7 +154,8 @@ impl ForwardedReplies {
         }
         let excluded: BTreeSet<u64> = excluded.iter().filter(|wait| wait.is_call()).map(|wait| wait.process).collect();
         let forwards = table.forwards.lock();
-        for entry in forwards.entries.range((caller, 0)..=(caller, usize::MAX)).map(|(_, entry)| entry) {
+        let cells = (caller, CallId::Cell(0))..=(caller, CallId::Cell(usize::MAX));
+        for entry in forwards.entries.range(cells).map(|(_, entry)| entry) {
             let (Some(holder), Some(records)) = (entry.holder, calls.get_mut(&entry.from)) else { continue };
             if excluded.contains(&entry.from) {
                 redirected.is_uncertain = true;
@@ -153,6 +165,18 @@ impl ForwardedReplies {
             }
         }
         redirected
+    }
+}
+
+impl ForwardedReplies {
+    /// Returns the word of the process that must answer a yielded call, if the reply was forwarded. `caller` is the word
+    /// of the process that has made the call, and `number` is the number of the tag.
+    pub(crate) fn holder(&self, caller: u64, number: u64) -> Option<u64> {
+        let table = self.of(caller);
+        if table.len.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        table.forwards.lock().entries.get(&(caller, CallId::Yield(number)))?.holder
     }
 }
 
@@ -212,7 +236,9 @@ impl Wake for EndOfCall {
 mod tests {
     use super::*;
     use crate::host::control::waits::WaitKind;
-    use crate::{Address, Context, Reply, Runtime};
+    use std::time::Duration;
+
+    use crate::{Address, BuiltinCommand, Context, Events, Exit, Next, Process, Reply, Runtime, StepOutput, Tag};
 
     type Request = (u64, Reply<()>);
 
@@ -221,7 +247,7 @@ mod tests {
     }
 
     fn begin(replies: &Arc<ForwardedReplies>, call: usize, from: u64, holder: u64) -> Forward {
-        replies.begin((1, call), Some(from), holder, |_| false).expect("the call is not over")
+        replies.begin((1, CallId::Cell(call)), Some(from), holder, |_| false).expect("the call is not over")
     }
 
     /// Returns the number of entries: the sum of the lengths that a reader sees without the lock.
@@ -279,8 +305,8 @@ mod tests {
             watcher = Some(waker.clone());
             false
         };
-        let late = replies.begin((1, 10), Some(2), 3, watch).unwrap();
-        let again = replies.begin((1, 10), None, 4, |_| unreachable!("the entry has a watcher"));
+        let late = replies.begin((1, CallId::Cell(10)), Some(2), 3, watch).unwrap();
+        let again = replies.begin((1, CallId::Cell(10)), None, 4, |_| unreachable!("the entry has a watcher"));
         again.expect("the entry is known").end();
         watcher.as_ref().unwrap().wake_by_ref();
         assert_eq!((redirected(&replies, [2]), entries(&replies)), (([2], 0), 0));
@@ -288,8 +314,8 @@ mod tests {
         late.end();
         watcher.unwrap().wake();
         assert_eq!(redirected(&replies, [2]), ([5], 3));
-        assert!(replies.begin((1, 20), Some(2), 3, |_| true).is_none());
-        assert!(replies.begin((1, 20), None, 3, |_| unreachable!("there is no entry")).is_none());
+        assert!(replies.begin((1, CallId::Cell(20)), Some(2), 3, |_| true).is_none());
+        assert!(replies.begin((1, CallId::Cell(20)), None, 3, |_| unreachable!("there is no entry")).is_none());
         assert_eq!(entries(&replies), 1);
     }
 
@@ -339,7 +365,7 @@ mod tests {
         clients.into_iter().for_each(|client| rt.block_on(client).unwrap());
         // The step that answers a call also removes the entry of the call.
         for process in [middle, last] {
-            rt.cancel(process.pid(), "the clients are done", std::time::Duration::from_secs(3600)).unwrap();
+            rt.cancel(process.pid(), "the clients are done", Duration::from_secs(3600)).unwrap();
             rt.block_on(process).unwrap();
         }
         let forwarded = &rt.host().shared().forwarded;
@@ -351,5 +377,57 @@ mod tests {
         }
         assert_eq!((begun.load(Ordering::Relaxed), kept, entries(forwarded)), (1_600, 0, 0));
         assert!(count >= 1_600);
+    }
+
+    /// A hand-written process has made three calls, and each reply was forwarded. The entry of a call disappears at the
+    /// end of the call.
+    #[test]
+    fn the_entries_of_yielded_calls_disappear() {
+        struct Calls(Address<Request>, Vec<Tag<BuiltinCommand<()>>>);
+        impl Process for Calls {
+            type Message = ();
+            type Output = ();
+            fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+                if self.1.is_empty() {
+                    self.1 = (0..3).map(|number| out.call(&self.0, |reply| (number, reply))).collect();
+                } else if events.count() != 0 {
+                    out.cancel_yield(self.1[0]);
+                    out.set_timeout(self.1[1], Duration::ZERO);
+                }
+                Ok(Next::Wait)
+            }
+        }
+        let rt = Runtime::builder().workers(0).build().expect("no threads");
+        let keeps = rt.spawn(async |mut ctx: Context<Request>| {
+            let mut kept = Vec::new();
+            while let Ok(request) = ctx.receive().await {
+                kept.push(request);
+            }
+        });
+        let (keeper, forwarded) = (keeps.address(), &rt.shared().forwarded);
+        let front = rt.spawn(async move |mut ctx: Context<Request>| {
+            while let Ok((number, reply)) = ctx.receive().await {
+                reply.forward(&keeper, |reply| (number, reply)).expect("the keeper lives");
+            }
+        });
+        let calls = rt.spawn_process(Calls(front.address(), Vec::new()));
+        let settle = || {
+            for _ in 0..8 {
+                rt.block_on(rt.spawn(async |ctx: Context| ctx.yield_now().await)).expect("a normal exit");
+            }
+        };
+        settle();
+        assert_eq!(entries(forwarded), 3);
+        let number = |call: u64| forwarded.holder(calls.pid().word(), call);
+        assert_eq!(
+            [0, 1, 2, 3].map(number),
+            [Some(keeps.pid().word()), Some(keeps.pid().word()), Some(keeps.pid().word()), None]
+        );
+        calls.send(()).expect("it lives");
+        settle();
+        assert_eq!(entries(forwarded), 1);
+        rt.kill(calls.pid()).expect("it lives");
+        settle();
+        assert_eq!(entries(forwarded), 0);
     }
 }

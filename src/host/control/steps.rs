@@ -50,8 +50,8 @@ impl LowSteps {
     /// Returns the number of steps.
     ///
     /// When a step completes a batch, the thread first changes the low bits, and then the number of batches. If a
-    /// reader sees only the first change, two bits differ: the lowest bit of the number of batches, and the highest of
-    /// the low bits.
+    /// reader sees only the first change, two bits are not equal: the lowest bit of the number of batches, and the
+    /// highest of the low bits.
     pub(super) fn total(&self, batches: &StepBatches) -> u64 {
         loop {
             let batch = batches.0.load(Ordering::Acquire);

@@ -103,8 +103,9 @@ impl Host {
         Ok(())
     }
 
-    /// Clears `OBSERVED` of a process, unless the process is suspended. No observer and no trace may select the
-    /// process. The caller has checked that the runtime does not [observe all processes](Shared::observes_all).
+    /// Clears `OBSERVED` of a process, unless the process is suspended. The caller ensures that no observer and no
+    /// trace selects the process. The caller has checked that the runtime does not [observe all
+    /// processes](Shared::observes_all).
     pub(crate) fn end_observation(&self, head: &Head) {
         self.shared().suspended.unless_suspended(head.pid(), || head.unset(flag::OBSERVED));
     }

@@ -249,8 +249,8 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    /// Reads all records: the records in the places `first`, and the records in the table. The caller holds the lock of
-    /// `more`.
+    /// Reads all records: the records in the two places of `first`, and the records in the table. The caller holds the
+    /// lock of `more`.
     pub(crate) fn read(first: [Option<&WaitRecord>; 2], more: Option<&MoreWaits>) -> Self {
         let [(one, first), (other, second)] = first.map(|place| place.map_or((None, 0), WaitRecord::read));
         let words = u64::from(second) << 32 | u64::from(first);

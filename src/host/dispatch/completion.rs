@@ -68,6 +68,11 @@ impl UntypedCompletion {
         self.parts().0
     }
 
+    /// Returns the number of the tag of the yield.
+    pub(crate) fn number(&self) -> u64 {
+        self.parts().1.number
+    }
+
     pub(crate) fn host(&self) -> &Host {
         self.process().head().host()
     }

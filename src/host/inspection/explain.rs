@@ -76,7 +76,7 @@ impl Host {
         if !has_thread && reading.activity.processes != 0 {
             findings.push(Finding::NoThread { processes: reading.activity.processes });
         }
-        findings.extend(self.undriven_local_set());
+        findings.extend(self.local_sets_without_thread());
         findings.extend(graph.deadlocks.into_iter().map(Finding::Deadlock));
         findings.extend(self.blocked_workers(&gauges));
         findings.extend(self.busy_pool());
@@ -220,14 +220,10 @@ impl Host {
     }
 
     /// Returns a finding if runnable processes belong to a `LocalSet` that no thread runs.
-    fn undriven_local_set(&self) -> Option<Finding> {
-        let (mut count, mut listed) = (0, Vec::new());
-        self.shared().local_sets.visit_undriven(&mut |pid| {
-            count += 1;
-            listed.extend((count <= LISTED).then_some(pid));
-        });
+    fn local_sets_without_thread(&self) -> Option<Finding> {
+        let (count, listed) = self.shared().local_sets.ready_without_thread(LISTED);
         let processes = listed.into_iter().filter_map(|pid| self.row_of(pid)).collect();
-        (count != 0).then_some(Finding::UndrivenLocalSet { count, processes })
+        (count != 0).then_some(Finding::LocalSetWithoutThread { count, processes })
     }
 
     fn blocked_workers(&self, gauges: &SchedulerGauges) -> Vec<Finding> {
@@ -334,7 +330,8 @@ enum Condition {
 }
 
 impl Mailboxes {
-    /// Returns the condition of a mailbox. If the mailbox is long, adds the mailbox to the present reading.
+    /// Returns the condition of a mailbox. If the mailbox has many messages, stores the length of the mailbox for the
+    /// next explanation.
     fn condition(&mut self, control: &Ref<dyn AnyControl>, figures: &MailboxFigures) -> Option<Condition> {
         if figures.full_at.is_some() {
             return Some(Condition::Full);
@@ -439,14 +436,13 @@ impl Reading {
         let waits = control.waits().waits;
         let has = |kinds: &[WaitKind]| usize::from(waits.iter().any(|wait| kinds.contains(&wait.kind)));
         let counted = waits.iter().filter(|wait| wait.is_call()).count();
+        let (outstanding, calls) =
+            head.yields_if_any().map_or((0, 0), |yields| (yields.outstanding(), yields.outstanding_calls()));
         let for_process = has(&[WaitKind::Start, WaitKind::Exit]).max(usize::from(joins.contains_key(&head.pid())));
         let kinds = [
             (&mut activity.for_message, usize::from(figures.is_awaited)),
-            (
-                &mut activity.for_command,
-                usize::from(head.yields_if_any().is_some_and(|yields| yields.outstanding() != 0)),
-            ),
-            (&mut activity.for_call, has(&[WaitKind::Call, WaitKind::LimitedCall])),
+            (&mut activity.for_command, usize::from(outstanding > calls)),
+            (&mut activity.for_call, has(&[WaitKind::Call, WaitKind::LimitedCall]).max(usize::from(calls != 0))),
             // A wait without a record is a sleep.
             (&mut activity.for_sleep, usize::from(usize::try_from(head.waiting() as i32).unwrap_or(0) > counted)),
             (&mut activity.for_room, has(&[WaitKind::Room, WaitKind::LimitedRoom])),

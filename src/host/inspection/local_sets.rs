@@ -6,9 +6,9 @@ use crate::process::pid::Pid;
 
 /// Queue of a `LocalSet`.
 pub(crate) trait LocalSetQueue: Send + Sync {
-    /// If no thread runs the processes of the `LocalSet`, calls the closure with each runnable process. The closure
-    /// must not call user code.
-    fn visit_undriven(&self, visit: &mut dyn FnMut(Pid));
+    /// Returns the number of runnable processes in the queue, and the pids of at most `most` of these processes.
+    /// Returns 0 if a thread runs the processes of the `LocalSet`.
+    fn ready_without_thread(&self, most: usize) -> (usize, Vec<Pid>);
 }
 
 /// The queues of the `LocalSet`s of a runtime. Each `LocalSet` owns its queue.
@@ -16,18 +16,56 @@ pub(crate) trait LocalSetQueue: Send + Sync {
 pub(crate) struct LocalSets(Mutex<Vec<Weak<dyn LocalSetQueue>>>);
 
 impl LocalSets {
-    /// Adds a queue. Removes the queues of the `LocalSet`s that were dropped.
+    /// Adds a queue.
     pub(crate) fn add(&self, queue: Weak<dyn LocalSetQueue>) {
         let mut queues = self.0.lock();
-        queues.retain(|queue| queue.strong_count() != 0);
+        // The queues of dropped `LocalSet`s are removed when the list is full. Then an addition takes constant time on
+        // average.
+        if queues.len() == queues.capacity() {
+            queues.retain(|queue| queue.strong_count() != 0);
+            let kept = 2 * queues.len();
+            queues.shrink_to(kept);
+        }
         queues.push(queue);
     }
 
-    /// Calls the closure with each runnable process that no thread runs. The closure must not call user code.
-    pub(crate) fn visit_undriven(&self, visit: &mut dyn FnMut(Pid)) {
-        // The lock is not held while `visit` runs, because `visit` may take other locks. A queue that is dropped here
-        // contains no process, unless its `LocalSet` was leaked.
+    /// Returns the number of runnable processes that no thread runs, and the pids of at most `most` of these processes.
+    pub(crate) fn ready_without_thread(&self, most: usize) -> (usize, Vec<Pid>) {
+        // This function may drop the last reference to a queue. Each queued process owns a reference to its queue, so
+        // such a queue contains no process.
         let queues: Vec<Arc<dyn LocalSetQueue>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
-        queues.iter().for_each(|queue| queue.visit_undriven(visit));
+        let (mut count, mut pids) = (0, Vec::new());
+        for queue in queues {
+            let (ready, some) = queue.ready_without_thread(most - pids.len());
+            count += ready;
+            pids.extend(some);
+        }
+        (count, pids)
+    }
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use super::*;
+
+    struct Queue(usize);
+
+    impl LocalSetQueue for Queue {
+        fn ready_without_thread(&self, _: usize) -> (usize, Vec<Pid>) {
+            (self.0, Vec::new())
+        }
+    }
+
+    #[test]
+    fn the_list_contains_few_queues_of_dropped_sets() {
+        let sets = LocalSets::default();
+        let kept: Vec<Arc<dyn LocalSetQueue>> = (1..=3).map(|ready| Arc::new(Queue(ready)) as _).collect();
+        kept.iter().for_each(|queue| sets.add(Arc::downgrade(queue)));
+        for _ in 0..1_000 {
+            let dropped: Arc<dyn LocalSetQueue> = Arc::new(Queue(100));
+            sets.add(Arc::downgrade(&dropped));
+        }
+        assert_eq!(sets.ready_without_thread(5).0, 6);
+        assert!(sets.0.lock().capacity() <= 16);
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::Host;
-use crate::host::control::AnyControl;
 use crate::host::control::blocked_step::BlockedStep;
 use crate::host::control::flag;
 use crate::host::control::waits::Waits;
+use crate::host::control::{AnyControl, Head};
 use crate::host::inspection::joins::{Join, Joins, add_join};
-use crate::host::inspection::{first_name, process, yielded_calls};
+use crate::host::inspection::{first_name, process};
 use crate::host::registry::Busy;
 use crate::host::timer::pending::Pending;
 use crate::observe::inspection::WaitsFor;
@@ -17,9 +17,13 @@ use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
+use crate::process::yields::listing::YieldedCall;
 
 /// Maximum number of attempts to find a moment at which no exit is in progress.
 const ATTEMPTS: u32 = 1_000;
+
+/// Maximum number of outstanding yields of one process among which the graph searches for calls.
+const SEARCHED: usize = 4_096;
 
 /// The innermost blocked step of each process that has a blocked step, by pid.
 type Steps = BTreeMap<Pid, Arc<BlockedStep>>;
@@ -84,6 +88,7 @@ impl Host {
     ///   line of another of these calls. If one of the calls has moved to another process, an edge may lead to the
     ///   wrong process. An edge may also lead to the wrong process in this case: a process forwards a `Reply` that it
     ///   did not get with the request, and the caller also calls this process.
+    /// - If a hand-written process has more than 4,096 outstanding yields, the graph may miss some of its calls.
     /// - A cancelled child may wait for the exit of its supervisor, and the supervisor may stop another child first.
     ///   Suppose that another process, and not the supervisor, has cancelled the waiting child without a time limit.
     ///   Then the graph can report a deadlock that ends when the supervisor stops this child.
@@ -221,6 +226,19 @@ impl Host {
         self.shared().blocked_steps.innermost().into_iter().map(|step| (step.pid(), step)).collect()
     }
 
+    /// Returns the calls for which a hand-written process waits. The caller holds the lock of the process's slot.
+    /// Therefore this function searches only a part of a very large table.
+    fn some_yielded_calls(&self, head: &Head) -> Vec<YieldedCall> {
+        let mut calls = Vec::new();
+        if let Some(yields) = head.yields_if_any() {
+            let mut from = Some(0);
+            while let Some(begin) = from.filter(|begin| *begin < SEARCHED) {
+                from = yields.list_calls(begin, &mut calls);
+            }
+        }
+        calls
+    }
+
     /// Reads the edges of a process. The caller has read the joins and the blocked step of the process. Returns `None`
     /// if the process waits for no other process.
     fn wait_node(
@@ -246,11 +264,12 @@ impl Host {
         let Waits { waits, generation } = control.waits();
         let counted: u32 = waits.iter().map(|wait| u32::from(wait.is_call())).sum();
         let mut waits = blocked.iter().fold(waits, |waits, (step, _)| step.without_earlier(waits));
-        if blocked.is_none() {
-            waits.extend(yielded_calls(head));
-        }
         let earlier = blocked.map_or(&[][..], |(step, _)| step.earlier());
         let redirected = self.shared().forwarded.redirect(head.pid().word(), &mut waits, earlier);
+        if blocked.is_none() && is_waiting {
+            let calls = self.some_yielded_calls(head);
+            waits.extend(calls.into_iter().map(|call| self.yielded_call(head.pid(), call)));
+        }
         let joins = joins.iter().filter(|join| blocked.is_none_or(|(step, _)| step.has_joined(join.target)));
         let joins: Vec<Pid> = joins.map(|join| join.target).collect();
         if !is_waiting || waits.is_empty() && joins.is_empty() {

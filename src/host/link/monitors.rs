@@ -305,8 +305,8 @@ mod tests {
         assert!(older.iter().map(|&number| watched.collect(number)).eq([true, false, true]));
     }
 
-    /// A monitor in a slot near the end of the vector prevents the vector from freeing the slots before this slot. A
-    /// new monitor uses the first free slot.
+    /// A monitor in a slot near the end of the vector prevents the vector from freeing the slots before this slot. The
+    /// next monitor uses the first of these slots.
     #[test]
     fn a_free_slot_near_the_front_is_used_first() {
         let mut watched = Watched::<u8>::default();

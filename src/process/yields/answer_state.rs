@@ -69,7 +69,7 @@ pub(super) struct AnswerStates {
 pub(super) enum Closed {
     /// The completion has answered the command without the lock, before this call.
     Answered,
-    /// The command was not answered through its answer state. From now on, each answer needs the lock.
+    /// The answer state contained no answer before this call. From now on, each answer needs the lock.
     Unanswered,
 }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::platform::static_ref::Line;
 use crate::process::event::Tag;
 use crate::process::yields::table::Slot;
-use crate::process::yields::{CallInfo, LockedTable, SharedTable, Yields};
+use crate::process::yields::{CallInfo, LockedTable, SharedTable, YieldInfo, Yields};
 
 /// Maximum number of slots that are read under one lock operation.
 const PIECE: usize = 256;
@@ -28,13 +28,25 @@ pub(crate) struct Outstanding {
     pub(crate) oldest_measured_stream: Option<u64>,
     /// Number of these commands that are calls of hand-written processes.
     pub(crate) calls: usize,
-    /// Source line that yielded one of the commands, if the line is known.
+    /// Source line that yielded one of the commands, if the line is known. The lines of calls are not included.
     pub(crate) line: Line,
+    /// Source line of one of the calls.
+    pub(crate) line_of_call: Line,
     /// The earliest [`CountedTable::waiting_since`] of the processes that yielded the commands, in ns. Streams are not
     /// included.
     pub(crate) waiting_since: Option<u64>,
     /// Type name of the handler of the command type. `None` if no handler is known.
     pub(crate) handler: Option<&'static str>,
+}
+
+/// A call of a hand-written process that has no reply yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct YieldedCall {
+    /// Number of the tag of the call.
+    pub(crate) number: u64,
+    pub(crate) call: CallInfo,
+    /// Source line that made the call.
+    pub(crate) line: Line,
 }
 
 /// A table of yields, and the part of this table that was not counted yet.
@@ -76,8 +88,12 @@ impl Yields {
             let new = || Outstanding { handler: handler_of(command), ..Outstanding::default() };
             let outstanding = counts.entry(command).or_insert_with(new);
             outstanding.count += 1;
-            outstanding.line = outstanding.line.or(slot.info.line);
-            outstanding.calls += usize::from(slot.info.call.is_some());
+            if slot.info.call.is_some() {
+                outstanding.calls += 1;
+                outstanding.line_of_call = outstanding.line_of_call.or(slot.info.line);
+            } else {
+                outstanding.line = outstanding.line.or(slot.info.line);
+            }
             // The list of the measured commands is short, and usually empty.
             let measured = table.since(slot.number);
             if slot.buffer.is_some() {
@@ -91,18 +107,26 @@ impl Yields {
         (to < table.slots.key_limit()).then_some(CountedTable { from: to, waiting_since: None })
     }
 
-    /// Returns the calls that have no reply yet. Only a hand-written process yields calls.
-    pub(crate) fn calls(&self) -> Vec<(CallInfo, Line)> {
-        let (mut calls, mut from) = (Vec::new(), 0);
-        while self.outstanding() != 0
-            && let Some(table) = self.table()
-            && from < table.slots.key_limit()
-        {
-            let to = (from + PIECE).min(table.slots.key_limit());
-            calls.extend(table.in_flight(from..to).filter_map(|slot| Some((slot.info.call?, slot.info.line))));
-            from = to;
+    /// Adds the calls in one piece of the table to `calls`, if these calls have no reply yet. The piece begins at the key
+    /// `from`. Returns the key at which the next piece begins, or `None` if no further call exists. Only a hand-written
+    /// process yields calls.
+    pub(crate) fn list_calls(&self, from: usize, calls: &mut Vec<YieldedCall>) -> Option<usize> {
+        let table = self.table()?;
+        let to = (from + PIECE).min(table.slots.key_limit());
+        if table.calls != 0 {
+            calls.extend(table.in_flight(from..to).filter_map(|slot| {
+                let YieldInfo { line, call } = slot.info;
+                Some(YieldedCall { number: slot.number, call: call?, line })
+            }));
         }
-        calls
+        let are_listed = calls.len() >= table.calls as usize;
+        (to < table.slots.key_limit() && !are_listed).then_some(to)
+    }
+
+    /// Returns the number of outstanding calls of a hand-written process. The number may include calls whose replies
+    /// the process has not read yet.
+    pub(crate) fn outstanding_calls(&self) -> usize {
+        if self.outstanding() == 0 { 0 } else { self.table().map_or(0, |table| table.calls as usize) }
     }
 }
 
@@ -126,7 +150,7 @@ mod tests {
     use crate::process::yields::buffer::Buffer;
     use crate::process::yields::tests::answer;
     use crate::process::yields::tests::start;
-    use crate::process::yields::{AnswerTarget, Answerer, YieldInfo};
+    use crate::process::yields::{AnswerTarget, Answerer};
 
     #[test]
     fn the_memory_includes_the_slots_and_the_answer_states() {
@@ -164,7 +188,9 @@ mod tests {
         let line = Some(Location::caller());
         for _ in 0..3 {
             let (command, buffer) = (Some(Payload::new(())), Some(Buffer::new(1)));
-            yields.start::<NamedCommand>(AnswerTarget::Event, None, command, buffer, line.into()).expect("no tag");
+            yields
+                .start::<NamedCommand>(AnswerTarget::Event, None, command, buffer, YieldInfo::at(line))
+                .expect("no tag");
         }
         assert!(yields.count_commands(CountedTable::default(), &|_| None, &mut counts).is_none());
         let counted = counts[type_name::<NamedCommand>()];
@@ -180,15 +206,27 @@ mod tests {
             let info = YieldInfo { line: None, call: Some(CallInfo { callee, is_limited: false }) };
             yields.start::<NamedCommand>(AnswerTarget::Event, None, None, None, info).expect("no tag").erase()
         };
-        assert!(yields.calls().is_empty());
+        let listed = || {
+            let (mut listed, mut from, mut pieces) = (Vec::new(), Some(0), 0);
+            while let Some(next) = from {
+                from = yields.list_calls(next, &mut listed);
+                pieces += 1;
+            }
+            (listed, pieces)
+        };
+        assert!(listed().0.is_empty());
         let _command = start(&yields);
         let calls: Vec<_> = (0..600).map(call).collect();
+        assert_eq!(yields.outstanding_calls(), 600);
         assert!(yields.cancel(calls[0]) && answer(&yields, calls[599], Answerer::Completion).is_ok());
         yields.note_limit(calls[300]);
-        let listed = yields.calls();
-        assert_eq!(listed.iter().map(|(call, _)| call.callee).collect::<Vec<_>>(), Vec::from_iter(1..599));
-        assert_eq!(listed.iter().filter(|(call, _)| call.is_limited).count(), 1);
-        assert!(listed[299].0.is_limited);
+        let (found, pieces) = listed();
+        assert_eq!(found.iter().map(|found| found.call.callee).collect::<Vec<_>>(), Vec::from_iter(1..599));
+        assert_eq!(found.iter().map(|found| found.number).collect::<Vec<_>>(), Vec::from_iter(2..600));
+        assert_eq!(found.iter().filter(|found| found.call.is_limited).count(), 1);
+        assert!(found[299].call.is_limited && pieces >= 3);
+        calls[1..].iter().for_each(|call| _ = yields.cancel(*call));
+        assert_eq!((yields.outstanding_calls(), listed().1), (0, 1), "the rest of the table is not searched");
     }
 
     #[test]

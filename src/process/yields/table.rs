@@ -210,6 +210,8 @@ pub(super) struct Table {
         reason = "this vector rarely exists, and a box takes one word in each table instead of three"
     )]
     timed: Option<Box<Vec<(u64, u64)>>>,
+    /// Number of slots of calls that a hand-written process has made.
+    pub(super) calls: u32,
     /// Keys of the slots that [`find`](Self::find) looks up by the numbers of their tags. The first slot has no entry.
     pub(super) keys: BTreeMap<u64, u32>,
     /// Answers that the process no longer wants and has not received yet. Either the unwanted answer is already in the
@@ -332,6 +334,7 @@ impl Table {
     #[inline]
     pub(super) fn remove(&mut self, key: u32) -> Slot {
         let slot = self.slots.remove(key);
+        self.calls -= u32::from(slot.info.call.is_some());
         if self.measures_any() {
             let _ = self.take_since(slot.number);
         }

@@ -372,7 +372,7 @@ fn explanation(host: &Host) -> Value {
     let finding = |finding: &Finding| {
         let kind = match finding {
             Finding::NoThread { .. } => "no_thread",
-            Finding::UndrivenLocalSet { .. } => "undriven_local_set",
+            Finding::LocalSetWithoutThread { .. } => "local_set_without_thread",
             Finding::Deadlock(_) => "deadlock",
             Finding::BlockedWorker { .. } => "blocked_worker",
             Finding::BusyBlockingPool { .. } => "busy_blocking_pool",

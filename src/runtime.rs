@@ -486,9 +486,10 @@ impl Builder {
     ///
     /// A runtime has 48 slots. Each worker, each guest thread and each [replacement
     /// thread](Self::max_replacement_threads) takes one slot. A guest thread is a thread inside [`Runtime::run`] or
-    /// [`Runtime::block_on`]. While all slots are in use, a further guest thread runs no processes and cannot create
-    /// sockets. In addition, no thread replaces a blocked worker. With more than 48 workers, [`build`](Self::build)
-    /// returns [`BuildError::TooManyWorkers`]. A program that needs more threads builds several runtimes.
+    /// [`Runtime::block_on`]. While all slots are in use, a further guest thread runs no processes, and can create
+    /// sockets only with a [`Host`]. In addition, no thread replaces a blocked worker. With more than 48 workers,
+    /// [`build`](Self::build) returns [`BuildError::TooManyWorkers`]. A program that needs more threads builds several
+    /// runtimes.
     pub fn workers(mut self, count: usize) -> Self {
         self.workers = Some(count);
         self

@@ -488,8 +488,8 @@ impl Supervisor {
             ExitAction::Again => {
                 kept.last = Some(exit);
                 kept.restarts += 1;
-                // The callers in `stoppers` have requested the stop of an instance. This instance has exited,
-                // although another instance starts.
+                // The callers in `stoppers` have requested the stop of an instance. This instance has exited, so the
+                // requests succeed, even if another instance starts now.
                 kept.stoppers.drain(..).for_each(|reply| reply.send(true));
                 return;
             }

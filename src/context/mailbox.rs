@@ -432,9 +432,9 @@ impl<M: Send + 'static> Mailbox<M> {
         let poller = self.poller(cx);
         let known = self.glance(poller);
         // This function itself moves a delivered message directly into the result. A second move would immediately read
-        // the message that the first move has written. A load of the second move could read more bytes than one store
-        // of the first move has written. The processor cannot forward stored bytes to such a wider load, so the second
-        // move would be slow.
+        // the message that the first move has written. The first move writes the message with several stores. A load of
+        // the second move could read more bytes than one of these stores has written. The processor cannot forward
+        // stored bytes to such a wider load, so the second move would be slow.
         if let Known::Delivered(receiver_turn) = known
             && !self.me.control().head.is_cancelled()
             && Current::with(Current::spend_for_mailbox)

@@ -351,7 +351,7 @@ impl<N: Send + 'static, T: Send + 'static, O> MultiCall<N, T, O> {
         std::mem::take(&mut self.undelivered)
     }
 
-    /// Returns true if the answers that have arrived are sufficient for the output of the multi-call.
+    /// Returns true if the answers that have arrived already determine the output of the multi-call.
     fn is_decided(&self) -> bool {
         let called = self.answers.len();
         match self.needed {

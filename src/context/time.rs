@@ -418,10 +418,10 @@ impl Host {
     /// the result as a deadline in tokio.
     ///
     /// [`instant_from_std`](Self::instant_from_std) converts the result back to the same instant. On Linux, the result
-    /// may be slightly too early. The error is the duration of two clock readings, usually less than 100 ns. On other
-    /// systems, the result is exact. Returns `None` if `at` is the largest instant, which means *never*, or if the
-    /// standard library cannot represent `at`. Also returns `None` in a [`Simulation`](crate::Simulation), because a
-    /// virtual clock has no relation to real time.
+    /// may be slightly too early. The error is at most the duration of two clock readings, usually less than 100 ns. On
+    /// other systems, the result is exact. Returns `None` if `at` is the largest instant, which means *never*, or if
+    /// the standard library cannot represent `at`. Also returns `None` in a [`Simulation`](crate::Simulation), because
+    /// a virtual clock has no relation to real time.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -91,8 +91,9 @@
 //! - **A failure is not silent.** If no join handle, link, monitor or supervisor receives the exit of a failed process,
 //!   the runtime reports the failure on stderr.
 //! - **The drop of a runtime does not wait for blocking closures.** tokio's drop waits for closures of `spawn_blocking`
-//!   that have begun. If the result matters, await the closure before the drop. If the future of a closure is dropped
-//!   before the closure begins, the closure never runs: see [`Blocking::detach`](crate::future::Blocking::detach).
+//!   that have begun. If the result matters, await the future of the closure before you drop the runtime. If the future
+//!   of a closure is dropped before the closure begins, the closure never runs: see
+//!   [`Blocking::detach`](crate::future::Blocking::detach).
 //! - **`block_on` inside a process does not panic.** `block_on` blocks the worker until the future completes. Use
 //!   `await` instead of `block_on`.
 //! - **`block_on` inside a task of tokio does not panic.** On a worker thread of tokio, the call may wait forever for a

@@ -203,7 +203,7 @@
 //! | How long do callers wait? | [`call_time`](crate::observe::Distributions::call_time) |
 //! | Does a process monopolize its worker? | the counter `budget_yields` |
 //! | Is work lost? | the counters `refused`, `dead_letters`, `dropped_by_policy`, `late_replies`, `panics`, `unobserved` |
-//! | Does the program leak processes or timers? | the processes by state, `timers`, `memory` |
+//! | Does the program leak processes, timers or sockets? | the processes by state, `timers`, `sockets`, `memory` |
 //!
 //! [`Host::counters`](crate::Host::counters) returns only the exact counts. This call costs less than `metrics`, and is
 //! useful in tests.
@@ -484,7 +484,7 @@
 //! - A supervisor waits for each of its children, up to the [stop time](crate::Child::shutdown) of the child. The
 //!   default is 5 s. A child that is a supervisor has no limit by default.
 //! - The drop of a runtime waits for steps in progress, up to one second. If an earlier shutdown could not end a
-//!   process, the drop waits at most 10 ms. When this time is over, the drop prints the pid of each process whose step
+//!   process, the drop waits at most 10 ms. At the end of its wait, the drop prints the pid of each process whose step
 //!   has not returned, and detaches the thread of this step.
 //!
 //! # A message is missing
@@ -524,7 +524,7 @@
 //! per second, and the second number is the total since the start:
 //!
 //! ```text
-//! refused           0.0         1   commands 0  timers 0
+//! refused           0.0         1   commands 0  timers 0  sockets 0
 //! dropped           0.0         0   Workers 0
 //! dead letters      0.0         1   running 0  searching 0  parked 0  blocked 0
 //! late replies      0.0         0   queues: local 0  global 0  priority 0

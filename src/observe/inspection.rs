@@ -384,7 +384,7 @@ pub enum WaitsFor {
     /// `futures::io` traits or of a `poll_` function, the direction stays listed until the descriptor is ready. This
     /// event still wakes the process.
     Socket {
-        /// Number of the descriptor in the system. On Windows, the number of the socket.
+        /// The file descriptor. On Windows, the socket handle.
         descriptor: u64,
         /// Whether the operation waits until it can write to the descriptor. Otherwise, the operation waits until it
         /// can read from the descriptor, or accept a connection.

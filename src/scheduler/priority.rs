@@ -61,7 +61,8 @@ impl<T> PriorityQueues<T> {
     }
 
     /// The worker numbers its attempts to find a task, and `look` is the number of the present attempt. If the high or
-    /// the low priority comes first at this attempt, takes a task of this priority. Otherwise returns `None`.
+    /// the low priority comes first at this attempt, takes a task of this priority. Returns `None` if the normal
+    /// priority comes first, or if the queue of the selected priority is empty.
     #[cold]
     pub(super) fn first(&self, look: u32) -> Option<T> {
         if look.is_multiple_of(LOW_EVERY) {

@@ -52,8 +52,8 @@ pub(super) struct WorkerThreads<T: Task> {
     pub(super) monitored: bool,
     /// Whether the helper thread was started. The helper thread waits in the poller.
     has_poll_thread: bool,
-    /// Whether a thread outside the scheduler has ever waited for a socket, or a step was ever handed over while the
-    /// poller was open.
+    /// True if a thread outside the scheduler has ever waited for a socket. Also true if a step or a guest's own future
+    /// has waited for a socket after its hand-over, or has called `block_in_place` while the poller was open.
     is_awaited: bool,
     pub(super) stopping: bool,
 }

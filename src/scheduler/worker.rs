@@ -123,7 +123,8 @@ impl<T: Task> std::fmt::Debug for Worker<T> {
     }
 }
 
-/// After each use, a worker shrinks the capacity of its list of ready sockets to this number of wakers.
+/// After each use, a worker shrinks the capacity of its list of ready sockets to this number of wakers, if the capacity
+/// is larger.
 const READY_KEPT: usize = 1_024;
 
 impl<T: Task> Worker<T> {

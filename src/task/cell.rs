@@ -101,9 +101,9 @@ unsafe impl<M> HeaderFirst for Control<M> {
 unsafe impl<M> Stepped for Control<M> {}
 const _: () = assert!(offset_of!(Control<u8>, head) == size_of::<Header>() && offset_of!(Head, run) == 0);
 
-// SAFETY: the type is `repr(C)`, and its first field, a control block, is `HeaderFirst`. The function `clear` drops the
-// outcome through a pointer that covers only the outcome. Then it calls `Control::clear`, which drops the control
-// block.
+// SAFETY: the type is `repr(C)`, and its first field, a control block, is `HeaderFirst`. The function `clear` calls
+// `Control::clear`, which drops the control block. Then `clear` drops the outcome through a pointer that covers only
+// the outcome.
 unsafe impl<M, T> HeaderFirst for JoinBlock<M, T> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
@@ -129,10 +129,10 @@ struct Cell<X: Machine, S> {
     machine: UnsafeCell<MaybeUninit<X>>,
 }
 
-// SAFETY: the type is `repr(C)`, and its first field, a join block, is `HeaderFirst`. The function `clear` drops the
-// schedule through a pointer that covers only the schedule. Then it calls `JoinBlock::clear`, which drops the join
-// block. The machine is a `MaybeUninit`, which has no destructor. Either `finish` has dropped the machine, or `start`
-// never stored a machine.
+// SAFETY: the type is `repr(C)`, and its first field, a join block, is `HeaderFirst`. The function `clear` calls
+// `JoinBlock::clear`, which drops the join block. Then `clear` drops the schedule through a pointer that covers only
+// the schedule. The machine is a `MaybeUninit`, which has no destructor. Either `finish` has dropped the machine, or
+// `start` never stored a machine.
 unsafe impl<X: Machine, S> HeaderFirst for Cell<X, S> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {

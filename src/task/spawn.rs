@@ -218,8 +218,8 @@ impl Host {
     ) -> Option<MonitorRef> {
         // A shutdown sets the phase and then reads the pid table. In contrast, this thread has first added the process
         // to the pid table and now reads the phase. Therefore, either the shutdown finds the process, or this load sees
-        // the new phase. `begin` relies on the same argument: `begin` loads the phase in `is_plain_spawn`, and
-        // does not call this function if the phase is `Open`.
+        // the new phase. `begin` is correct for the same reason. It loads the phase in `is_plain_spawn`. If the phase
+        // is `Open`, it does not call this function.
         match self.phase() {
             Phase::Open => {}
             Phase::Closing => self.cancel_late_spawn(&any()),

@@ -387,8 +387,9 @@ fn the_number_of_replacement_threads_is_bounded() {
     });
 }
 
-/// 4.7d, 6.5c, 6.5d, 8.3b, 8.3c: if a step never returns, a replacement thread takes over the queues of its worker. A
-/// shutdown still completes, and its report names the process of the step. The drop of the runtime completes too.
+/// 4.7d, 6.5c, 6.5d, 8.3b, 8.3c: if a step never returns, a replacement thread takes over the queues of the worker that
+/// runs the step. A shutdown still completes, and its report names the process of the step. The drop of the runtime
+/// completes too.
 #[test]
 fn a_shutdown_does_not_wait_for_a_step_whose_worker_was_replaced() {
     within(60, || {

@@ -324,7 +324,7 @@ struct Trace;
 /// 9.2b: the details contain the supervisor of the process, its inherited values, its steps, the time that counts
 /// towards its limit, and its memory.
 #[test]
-fn the_details_state_the_supervisor_and_the_resources_of_a_process() {
+fn the_details_contain_the_supervisor_and_the_resources_of_a_process() {
     let rt = lone();
     let supervisor = rt.spawn_process(Supervisor::one_for_one().child(Name::new("child"), idle));
     settle(&rt);

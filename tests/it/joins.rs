@@ -85,7 +85,7 @@ fn the_method_join_all_waits_for_all_processes_of_a_set() {
 
 /// 6.1d: if the spawn of a process of a set is refused, the set treats the process as exited.
 #[test]
-fn a_refused_spawn_is_joined_like_an_exit() {
+fn a_join_of_a_refused_spawn_returns_the_refusal_as_an_exit() {
     let rt = Runtime::builder().workers(0).max_processes(1).build().unwrap();
     let mut set = rt.join_set();
     let first = set.spawn(echo);

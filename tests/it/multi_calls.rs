@@ -167,7 +167,7 @@ fn the_first_reply_wins_and_later_replies_are_counted() {
 /// 2.6e: a call with a quorum of k ends when k processes have replied. The replies are in the order in which the call
 /// names the processes.
 #[test]
-fn a_quorum_ends_the_call_with_exactly_its_replies() {
+fn a_quorum_call_returns_exactly_the_replies_of_the_quorum() {
     let rt = lone();
     let (callees, mut boxes) = mailboxes::<4>(&rt);
     let mut call = rt.multi_call(&callees, |reply| reply).quorum(2).start();

@@ -330,7 +330,7 @@ fn the_turns_of_local_processes_are_counted() {
 /// 4.7h: a step waits in `block_on`. Its thread runs another process, and this process blocks. The tasks in the queues
 /// of the outer worker still run.
 #[test]
-fn a_process_that_blocks_inside_a_blocked_step_delays_no_process() {
+fn a_process_that_blocks_on_the_thread_of_a_blocked_step_delays_no_other_process() {
     within(60, || {
         let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).build().unwrap();
         let rt = Arc::new(rt);

@@ -164,7 +164,7 @@ pub(crate) fn tree_until(
     .boxed()
 }
 
-/// Queries all children that are supervisors, at the same time.
+/// Sends a query to each child that is a supervisor, and waits for all answers together.
 async fn fill(host: &Host, tree: &mut SupervisionTree, until: Option<Instant>) {
     let below = tree.children.iter_mut().filter(|child| child.is_supervisor).filter_map(|child| {
         let below = tree_until(host, child.pid?, until);

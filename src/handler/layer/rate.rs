@@ -275,9 +275,9 @@ impl<C: Command, H: Handler<C>> Handler<C> for RateLimit<H> {
         }
         let host = completion.host().clone();
         let mut state = self.tap.state.lock();
-        // The clock is read under the lock. If this thread read the clock before it took the lock, another thread could
-        // take the lock first, and let a command pass at a later time. The schedule would then delay the command of
-        // this thread.
+        // The clock is read under the lock. Suppose that this thread read the clock before it took the lock. Then
+        // another thread could take the lock first, and let a command pass with a later time. The schedule would then
+        // delay the command of this thread.
         let now = state.now(&self.rate, host.shared().timers.clock());
         // A command must not overtake the commands of the queue. If `attended` is true, the queue may be empty although
         // a command still waits for its handler: the attending task has just taken this command out of the queue.

@@ -22,9 +22,10 @@ impl FlightRecorder {
     /// The runtime writes a file to the [folder](Self::folder), for example `flight-4711-1-1-signal.pftrace`. Each kind
     /// of signal has a thread that waits for this signal. The thread of the flight recorder writes the file. So a
     /// record is written even if all workers are blocked. If several signals arrive before the thread of the flight
-    /// recorder begins to write, they share one file. A signal also shares the file that a panic or a long step has
-    /// requested, if the thread has not begun to write this file. The name of the file then contains `panic` or
-    /// `blocked`. The runtime writes at most [`max_files`](Self::max_files) files for all signals.
+    /// recorder begins to write, they share one file. A panic or a long step may have requested a file before the
+    /// signal. If the thread has not begun to write this file, the signal also uses this file. The name of the file
+    /// then contains `panic` or `blocked`. The runtime writes at most [`max_files`](Self::max_files) files for all
+    /// signals.
     ///
     /// The runtime installs a handler for the kind when the runtime is built. The handler stays installed until the
     /// program ends. So the signal never has its default effect again, even after the runtime was dropped. Before the

@@ -101,7 +101,7 @@ impl TcpListener {
 
     /// Waits for a connection. Returns the stream of the connection and the address of the peer.
     ///
-    /// Several calls can wait at the same time. Only one of these calls returns each connection.
+    /// Several calls can wait at the same time. Each connection is returned by only one of these calls.
     ///
     /// # Errors
     /// Returns the error of the system, for example if no descriptor is free (`EMFILE`). The listener remains usable

@@ -406,7 +406,8 @@ impl UnixDatagram {
     /// Calls `receive`. If the read side is closed and has no packet, returns the result of `end`.
     ///
     /// On Linux, a receive from a closed and empty socket returns `WouldBlock` if the socket is non-blocking. The
-    /// system reports the close by only one event, so a receive would wait forever for a second event.
+    /// system reports the close by only one event. Therefore a receive that waited for a second event would wait
+    /// forever.
     fn or_end<R>(&self, receive: impl FnOnce() -> io::Result<R>, end: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
         // This check comes before the receive. In the other order, a packet could arrive after the receive and before
         // the close. The caller would then get the result of `end` before this packet.

@@ -10,7 +10,7 @@ pub(crate) struct SampledProcess {
     pub(crate) type_name: &'static str,
 }
 
-/// Maximum number of nested sampled turns for which a thread stores the processes.
+/// Sampled turns can be nested. A thread stores the processes of at most this many nested turns.
 pub(super) const MAX_SAMPLED: usize = 4;
 
 /// Begins a sampled turn of this thread. The calls and commands of a sampled turn are measured. A turn may run inside

@@ -22,8 +22,8 @@ pub struct TraceSummary {
     /// counts as one event. An event is missing for one of these reasons:
     /// - A worker reached its limit.
     /// - The trace reached its [maximum rate](crate::observe::TraceOptions::max_rate).
-    /// - In a runtime with a [flight recorder](crate::Builder::flight_recorder), the thread of the trace read its ring
-    ///   too late: newer events had already overwritten the event.
+    /// - In a runtime with a [flight recorder](crate::Builder::flight_recorder), the thread of the trace read the event
+    ///   too late: newer events had already overwritten it.
     pub lost: u64,
 }
 

@@ -529,8 +529,9 @@ impl<M> ReadAhead<M> {
 }
 
 /// Gap in a queue. A receiver has taken a message out of the gap to inspect the message. During the inspection, the
-/// last message of the queue is in the gap. Therefore, each inspection moves only two messages, and not all messages
-/// before or after the inspected message. When the gap is dropped, the last message returns to the end of the queue.
+/// last message of the queue is in the gap. Therefore, each inspection moves only two messages. It moves no other
+/// message before or after the inspected message. When the gap is dropped, the last message returns to the end of the
+/// queue.
 struct Gap<'a, M> {
     queue: &'a mut VecDeque<M>,
     at: usize,

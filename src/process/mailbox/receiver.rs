@@ -82,9 +82,9 @@ pub(crate) enum Gathered<M> {
 }
 
 impl<M> Inbox<M> {
-    /// Takes the content of the inbox. If the inbox contains only one message, and `taken` contains nothing unread,
-    /// returns this message and moves nothing to `taken`. In all other cases, does the same as [`drain`](Self::drain).
-    /// The third value of the result says whether the slot is open.
+    /// Takes the content of the inbox. If the inbox contains one message and nothing else, and `taken` contains nothing
+    /// unread, returns this message and moves nothing to `taken`. In all other cases, does the same as
+    /// [`drain`](Self::drain). The third value of the result says whether the slot is open.
     #[inline]
     pub(crate) fn drain_or_pop(
         &self,
@@ -498,7 +498,7 @@ impl<M> Inbox<M> {
     /// Ends the trial of a receiver. If the trial was not confirmed, the receiver that owns the buffer `former` becomes
     /// the current receiver again. Otherwise, this receiver never becomes the current receiver again. In both cases, if
     /// the receiver on trial was dropped with unread messages, this receiver gets these messages. If the receiver on
-    /// trial waits with a waker, returns this waker.
+    /// trial has stored a waker, returns this waker.
     pub(crate) fn end_trial(&self, trial: &Trial, former: &mut ReadAhead<M>) -> Option<Waker> {
         let mut state = self.lock();
         former.take_from_trial_place();

@@ -678,9 +678,9 @@ impl Current {
         self.note(note::KEEPS);
     }
 
-    /// Ends the period in which a sleep may leave its timer and its reference. Returns whether this thread keeps a
-    /// timer or a reference. If this thread keeps a timer of this process, the caller cancels this timer. If this
-    /// thread keeps a reference of this process, the caller drops this reference.
+    /// Ends the period in which a sleep may leave its timer and its reference. Returns whether the thread-local state
+    /// holds a timer or a reference that a sleep has left. If this thread keeps a timer of this process, the caller
+    /// cancels this timer. If this thread keeps a reference of this process, the caller drops this reference.
     #[inline]
     pub(crate) fn end_keeping(&self) -> bool {
         self.notes.set(self.notes.get() & !note::KEEPS);

@@ -302,8 +302,8 @@ struct Run {
     /// Number of choices that were made until the end of the scenario.
     drawn: u64,
     trace: Arc<Trace>,
-    /// True if `Simulation::run` reports no failure. If the run has failed nevertheless, the only reason is that
-    /// nothing receives the exit of a failed process.
+    /// True if `Simulation::run` reports no failure. If the run still counts as failed, there is only one reason: a
+    /// process failed, and nothing receives its exit.
     only_in_check: bool,
     /// Result of writing the flight record.
     recorded: io::Result<()>,

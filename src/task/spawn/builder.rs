@@ -491,9 +491,10 @@ impl Host {
         schedule: S,
         prepare: impl FnOnce(&Control<X::Message>),
     ) -> Result<ReservedProcess<X, S>, Unclaimed<dyn AnyControl, SpawnErrorKind>> {
-        // `make` runs under the lock of the name. If the spawn is refused, `make` drops the inherited values. The
-        // reservation in `make` may also drop the last reference to another host. Both drops run user code, so both
-        // happen after the unlock. The variable `kept` keeps the inherited values alive until the unlock.
+        // `make` runs under the lock of the name. If `make` fails, it drops the inherited values. The reservation in
+        // `make` may also drop the last reference to another host. Both drops run user code, so both must happen after
+        // the unlock. The variable `kept` keeps the inherited values alive until the unlock. `defer_drops_of_hosts`
+        // delays the drop of the host.
         let kept = inherited.clone();
         let make = || {
             let reserved = self.admit_nameless::<X, S>(inherited, wishes, schedule)?;

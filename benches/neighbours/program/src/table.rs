@@ -63,7 +63,8 @@ pub(crate) fn line(row: &Row) {
     println!(" | {}", bars(row));
 }
 
-/// Formats each bar as `tokio 0.47 ≤ 0.55 met`. If the row is parallel, adds the number of parallel rounds.
+/// A *bar* is the maximum of a ratio. Formats each bar of the row as `tokio 0.47 ≤ 0.55 met`. If the row is parallel,
+/// adds the number of parallel rounds.
 fn bars(row: &Row) -> String {
     let mut words: Vec<_> = row
         .bars()

@@ -141,9 +141,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     Poll::Pending => break,
                 }
             }
-            // `poll_mail` did not wait for the next message, because the output had reached its limit. If the write has
-            // now made room in the output, no event would wake this process for the messages in the mailbox. Therefore
-            // the loop checks the mailbox again.
+            // `poll_mail` did not wait for the next message, because the output had reached its limit. The write may
+            // have made room in the output. In this case, no event wakes this process for the messages in the mailbox.
+            // Therefore the loop checks the mailbox again.
             if !is_limited || self.output.len() >= limit {
                 break;
             }

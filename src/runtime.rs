@@ -225,9 +225,9 @@ impl Runtime {
     /// Each call in progress takes one of the 48 slots that workers and guest threads share. If a call runs a step, and
     /// this step calls `block_on`, the nested call also takes a slot. If all slots are in use, the call runs no
     /// processes until a slot is free. Meanwhile, the call still polls its future, and returns when the future
-    /// completes. While the call waits for a slot, timers and sockets may be late by up to one second. If each slot
-    /// belongs to a call that waits for a process, no thread is left to run these processes. Therefore, in an async
-    /// body, use `await` and not this method.
+    /// completes. While the call waits for a slot, timers and sockets may be late by up to one second. Suppose that
+    /// each slot belongs to a call whose step waits in a nested call for another process. Then no thread is left to run
+    /// these other processes. Therefore, in an async body, use `await` and not this method.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         // The call may happen inside a simulation. The future and the tasks that this call runs still belong to this
         // runtime.

@@ -11,9 +11,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::task::Waker;
 
+use slab::Slab;
+
 use crate::platform::sync::planted;
 use crate::process::mailbox::measured::{MessageClock, MessageTimer, MessageTimes};
-use crate::process::mailbox::read_ahead::free_burst;
+use crate::process::mailbox::read_ahead::{KEEP, free_burst};
 
 /// Number of the first message of a queue. The numbers below `FIRST` are reserved for messages that are later inserted
 /// before the first message.
@@ -88,12 +90,60 @@ pub(super) enum Pushed<M> {
     Oldest(Option<M>),
 }
 
+/// The senders that wait for room, without their messages. This type does not depend on the type of the messages.
+/// Therefore its map is compiled once, and not once for each type of message.
+#[derive(Debug, Default)]
+struct Senders {
+    /// The waiting senders, keyed by number. The order of the numbers is the order in which the senders began to wait.
+    waiting: BTreeMap<u64, Sender>,
+    next: u64,
+}
+
 /// A sender that waits for room.
 #[derive(Debug)]
-struct Sender<M> {
-    message: M,
+struct Sender {
+    /// Index of the message in [`Bounded::waiting`].
+    message: usize,
     /// Waker of the sender. The value is `None` if the sender was already woken because the receiver has exited.
     waker: Option<Waker>,
+}
+
+impl Senders {
+    /// Adds a sender, and returns its number.
+    fn add(&mut self, message: usize, waker: Option<Waker>) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.waiting.insert(number, Sender { message, waker });
+        number
+    }
+
+    /// Returns the waker of the sender with this number. Returns `None` if this sender does not wait.
+    fn waker(&mut self, number: u64) -> Option<&mut Option<Waker>> {
+        self.waiting.get_mut(&number).map(|sender| &mut sender.waker)
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Sender> {
+        self.waiting.remove(&number)
+    }
+
+    /// Removes the sender that has waited longest.
+    fn pop_first(&mut self) -> Option<Sender> {
+        self.waiting.pop_first().map(|(_, sender)| sender)
+    }
+
+    /// Takes the wakers of all senders. The senders stay in the list.
+    fn take_wakers(&mut self) -> Vec<Waker> {
+        self.waiting.values_mut().filter_map(|sender| sender.waker.take()).collect()
+    }
+
+    /// Calls `f` with the index of the message of each sender.
+    fn for_each_message(&mut self, f: &mut dyn FnMut(&mut usize)) {
+        self.waiting.values_mut().for_each(|sender| f(&mut sender.message));
+    }
+
+    fn len(&self) -> usize {
+        self.waiting.len()
+    }
 }
 
 /// The unread messages, numbered in queue order.
@@ -111,10 +161,10 @@ pub(super) struct Bounded<M> {
     policy: OverflowPolicy,
     /// Largest length that the queue has had, or that [`record`](Self::record) has recorded.
     high: usize,
-    /// The waiting senders, keyed by number. The order of the numbers is the order in which the senders began to wait.
-    /// While a sender waits and the mailbox is not closed, the queue is full.
-    senders: BTreeMap<u64, Sender<M>>,
-    next_sender: u64,
+    /// The waiting senders. While a sender waits and the mailbox is not closed, the queue is full.
+    senders: Senders,
+    /// The messages of the waiting senders.
+    waiting: Slab<M>,
     /// The task that the caller must wake, because the most recent `pop` or `settle` made room in the mailbox.
     room_waiter: Option<RoomWaiter>,
     /// Waker of a task that waits for room and has stored no message in this mailbox.
@@ -144,8 +194,8 @@ impl<M> Bounded<M> {
             most,
             policy,
             high: 0,
-            senders: BTreeMap::new(),
-            next_sender: 0,
+            senders: Senders::default(),
+            waiting: Slab::new(),
             room_waiter: None,
             watcher: None,
             busy: false,
@@ -253,18 +303,15 @@ impl<M> Bounded<M> {
         if self.most == 0 || waker.is_none() {
             return Err(message);
         }
-        let number = self.next_sender;
-        self.next_sender += 1;
-        self.senders.insert(number, Sender { message, waker: waker.take() });
-        Ok(Some(number))
+        Ok(Some(self.senders.add(self.waiting.insert(message), waker.take())))
     }
 
     /// Returns whether the sender with this number still waits. If the sender still waits, this function swaps the
     /// stored waker of the sender with `waker`. Then `waker` contains the former waker of the sender.
     pub(super) fn still_waits(&mut self, number: u64, waker: &mut Option<Waker>) -> bool {
-        match self.senders.get_mut(&number) {
-            Some(sender) => {
-                mem::swap(&mut sender.waker, waker);
+        match self.senders.waker(number) {
+            Some(stored) => {
+                mem::swap(stored, waker);
                 true
             }
             None => false,
@@ -274,7 +321,27 @@ impl<M> Bounded<M> {
     /// Removes a sender from the list of waiting senders. If the sender was still in the list, its message was not
     /// admitted. In this case, returns the message and the sender's waker.
     pub(super) fn give_up(&mut self, number: u64) -> Option<(M, Option<Waker>)> {
-        self.senders.remove(&number).map(|sender| (sender.message, sender.waker))
+        let Sender { message, waker } = self.senders.remove(number)?;
+        Some((self.take_waiting(message), waker))
+    }
+
+    /// Takes the message of a sender that was removed from the list of waiting senders.
+    fn take_waiting(&mut self, message: usize) -> M {
+        let message = self.waiting.remove(message);
+        // A slab keeps the memory of its removed messages.
+        if self.waiting.capacity() > KEEP && self.waiting.len() < self.waiting.capacity() / 4 {
+            self.shrink_waiting();
+        }
+        message
+    }
+
+    /// Frees the memory that the removed messages of a burst of waiting senders have left.
+    #[cold]
+    fn shrink_waiting(&mut self) {
+        let mut fewer = Slab::with_capacity(self.waiting.len());
+        let waiting = &mut self.waiting;
+        self.senders.for_each_message(&mut |message| *message = fewer.insert(waiting.remove(*message)));
+        self.waiting = fewer;
     }
 
     /// Takes the waker of the task that waits for room. This function is called after the inbox was closed. The caller
@@ -289,7 +356,7 @@ impl<M> Bounded<M> {
         if planted!("bounded_close_does_not_wake") {
             return Vec::new();
         }
-        self.senders.values_mut().filter_map(|sender| sender.waker.take()).collect()
+        self.senders.take_wakers()
     }
 
     /// If there is room, admits the sender that has waited longest. Returns the waker of this sender.
@@ -297,7 +364,8 @@ impl<M> Bounded<M> {
         if !self.has_room() {
             return None;
         }
-        let (_, Sender { message, waker }) = self.senders.pop_first()?;
+        let Sender { message, waker } = self.senders.pop_first()?;
+        let message = self.take_waiting(message);
         self.store(message);
         waker
     }
@@ -357,10 +425,10 @@ impl<M> Bounded<M> {
     }
 
     /// Inserts messages before all queued messages, even if the mailbox then exceeds its capacity.
-    pub(super) fn put_first(&mut self, messages: Vec<M>) {
+    pub(super) fn put_first(&mut self, mut messages: Vec<M>) {
         self.first -= messages.len() as u64;
         self.times.reordered();
-        for message in messages.into_iter().rev() {
+        while let Some(message) = messages.pop() {
             self.queue.push_front(Some(message));
         }
         self.high = self.high.max(self.queue.len());
@@ -372,11 +440,18 @@ impl<M> Bounded<M> {
     pub(super) fn drain_into(&mut self, queue: &mut VecDeque<M>) -> Vec<RoomWaiter> {
         self.first += self.queue.len() as u64;
         self.took();
-        queue.extend(self.queue.drain(..).flatten());
+        while let Some(place) = self.queue.pop_front() {
+            if let Some(message) = place {
+                queue.push_back(message);
+            }
+        }
         free_burst(&mut self.queue);
-        let mut room_waiter: Vec<_> = std::iter::from_fn(|| self.admit()).map(RoomWaiter::Sender).collect();
-        room_waiter.extend(self.watcher_of_room());
-        room_waiter
+        let mut room_waiters = Vec::new();
+        while let Some(waker) = self.admit() {
+            room_waiters.push(RoomWaiter::Sender(waker));
+        }
+        room_waiters.extend(self.watcher_of_room());
+        room_waiters
     }
 
     /// Takes all messages of a closed queue.
@@ -384,7 +459,7 @@ impl<M> Bounded<M> {
         self.first += self.queue.len() as u64;
         self.times.reordered();
         self.measured = None;
-        mem::take(&mut self.queue).into_iter().flatten().collect()
+        without_empty_places(mem::take(&mut self.queue))
     }
 
     /// Takes out the message with this number for inspection by the receiver. If the queue no longer contains that
@@ -444,6 +519,19 @@ impl<M> Bounded<M> {
         self.admit_next();
         Some(place)
     }
+}
+
+/// Removes the empty places from a queue. A place is empty if a receive operation has taken its message out for
+/// inspection.
+pub(super) fn without_empty_places<M>(mut places: VecDeque<Option<M>>) -> Vec<M> {
+    // Iterator adapters would add several functions that the compiler compiles for each message type.
+    let mut messages = Vec::with_capacity(places.len());
+    while let Some(place) = places.pop_front() {
+        if let Some(message) = place {
+            messages.push(message);
+        }
+    }
+    messages
 }
 
 #[cfg(test)]
@@ -510,6 +598,30 @@ mod tests {
         let before = queue.taken();
         assert_eq!((queue.look(&mut number), queue.settle(number)), (Some(1), Some(1)));
         assert_ne!(queue.taken(), before);
+    }
+
+    /// 4.7j: the memory of a burst of waiting senders is freed, even if one sender of the burst still waits. The
+    /// messages of the senders that still wait are admitted in their order.
+    #[test]
+    fn the_memory_of_a_burst_of_waiting_senders_is_freed() {
+        const BURST: u64 = 10_000;
+        let mut queue = Bounded::new(OverflowPolicy::Reject, 1);
+        let wait = |queue: &mut Bounded<u64>, message: u64| {
+            queue.push_or_wait(message, &mut Some(Waker::noop().clone()), &NeverWoken).expect("the message can wait")
+        };
+        assert_eq!(wait(&mut queue, 0), None);
+        let numbers: Vec<_> = (1..=BURST).map(|message| wait(&mut queue, message).expect("it waits")).collect();
+        assert!(queue.waiting.capacity() >= BURST as usize);
+        for (message, number) in (1..).zip(&numbers) {
+            if message % 1_000 != 0 {
+                assert_eq!(queue.give_up(*number).expect("it still waits").0, message);
+            }
+        }
+        assert!(queue.waiting.capacity() <= KEEP, "{}", queue.waiting.capacity());
+        let admitted: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+        assert_eq!(admitted, (0..=BURST).step_by(1_000).collect::<Vec<_>>());
+        assert_eq!(queue.fullness(), (None, 0));
+        assert!(queue.give_up(numbers[999]).is_none(), "this sender was admitted");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::platform::sync::{Arc, LockGuard};
 use crate::process::catch::Held;
 use crate::process::event::Signal;
 use crate::process::mailbox::Inbox;
-use crate::process::mailbox::bounded::{Bounded, Pushed, RoomWaiter};
+use crate::process::mailbox::bounded::{Bounded, Pushed, RoomWaiter, without_empty_places};
 use crate::process::mailbox::drained::Taken;
 use crate::process::mailbox::measured::MessageClock;
 use crate::process::mailbox::queue::{Buffer, Queue};
@@ -144,9 +144,11 @@ impl<M> ClosedContents<M> {
     pub(crate) fn settle(self, inbox: &Inbox<M>) -> Vec<M> {
         let Self { mut messages, urgent, inheriting_router, .. } = self;
         let Some(heir) = inheriting_router else { return messages };
-        let returned = inbox.take_returned();
+        let mut returned = inbox.take_returned();
         if !returned.is_empty() {
-            messages.splice(urgent..urgent, returned);
+            let mut later = messages.split_off(urgent);
+            messages.append(&mut returned);
+            messages.append(&mut later);
         }
         if messages.is_empty() { messages } else { heir.inherit(messages).err().unwrap_or_default() }
     }
@@ -190,11 +192,12 @@ impl<M> Locked<'_, M> {
         let watcher = self.bounded().and_then(Bounded::take_watcher);
         let urgent = self.aside.as_deref_mut().map(|aside| mem::take(&mut aside.urgent)).unwrap_or_default();
         let mut messages = self.take_all(Receiving::closing(turn));
-        let ordinary_len = messages.len();
+        let mut urgent_len = 0;
         if !urgent.is_empty() {
-            messages.splice(0..0, urgent.into_iter().flatten());
+            let mut ordinary = mem::replace(&mut messages, without_empty_places(urgent));
+            urgent_len = messages.len();
+            messages.append(&mut ordinary);
         }
-        let urgent_len = messages.len() - ordinary_len;
         let rest = Held::new((signals, watcher, router));
         ClosedContents { messages, urgent: urgent_len, inheriting_router: heir, _rest: rest }
     }

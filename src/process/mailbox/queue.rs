@@ -45,8 +45,13 @@ impl<M> More<M> {
                 front.push_front(first);
             }
         } else {
-            front.extend(first);
-            front.extend(self.messages.drain(..));
+            if let Some(first) = first {
+                front.push_back(first);
+            }
+            let mut taken = VecDeque::from(mem::take(&mut self.messages));
+            front.append(&mut taken);
+            // The buffer keeps its memory for the next messages.
+            self.messages = Vec::from(taken);
         }
     }
 }
@@ -194,7 +199,7 @@ impl<M> Queue<'_, M> {
 
     /// Inserts messages before all queued messages.
     pub(super) fn put_first(&mut self, by: Receiving, mut messages: VecDeque<M>) {
-        messages.extend(self.take_all(by));
+        messages.append(&mut VecDeque::from(self.take_all(by)));
         if let Some(first) = messages.pop_front() {
             let rest = match self.first.put(self.access, first) {
                 Ok(()) => messages.into(),
@@ -215,7 +220,10 @@ impl<M> Queue<'_, M> {
     pub(super) fn put_behind_first(&mut self, messages: VecDeque<M>) {
         let more = self.buffer.0.get_or_insert_with(More::new);
         more.times.reordered();
-        more.messages.splice(0..0, messages);
+        let mut all = Vec::with_capacity(messages.len() + more.messages.len());
+        all.append(&mut Vec::from(messages));
+        all.append(&mut more.messages);
+        more.messages = all;
     }
 
     /// Moves all messages to the back of `front`. If `front` is empty, the two buffers are swapped, and only the

@@ -311,8 +311,8 @@ impl<M> ReadAhead<M> {
         let mut place = place.lock();
         // Only the receiver on trial has put the other messages aside. Therefore, the replaced receiver reads these
         // messages again.
-        let own_stash = ahead.stash.split_off(ahead.inherited_stash.min(ahead.stash.len()));
-        place.queue.extend(own_stash);
+        let mut own_stash = ahead.stash.split_off(ahead.inherited_stash.min(ahead.stash.len()));
+        place.queue.append(&mut own_stash);
         place.queue.append(&mut ahead.queue);
         place.stash.append(&mut ahead.stash);
         true
@@ -468,7 +468,9 @@ impl<M> ReadAhead<M> {
         } else {
             // A body may unstash one message after each message of a burst. Therefore, the cost must not depend on the
             // length of the longer queue.
-            ahead.stash.drain(..).rev().for_each(|message| ahead.queue.push_front(message));
+            while let Some(message) = ahead.stash.pop_back() {
+                ahead.queue.push_front(message);
+            }
         }
         count
     }

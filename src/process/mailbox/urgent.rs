@@ -22,6 +22,7 @@ use std::collections::VecDeque;
 use std::mem;
 
 use crate::platform::sync::Arc;
+use crate::process::mailbox::bounded::without_empty_places;
 use crate::process::mailbox::locked::Locked;
 use crate::process::mailbox::routed::Forwarding;
 use crate::process::mailbox::{Inbox, Own, ReadAhead, Unsent, Wakes};
@@ -94,7 +95,12 @@ impl<M> Inbox<M> {
         let message = state.state.aside.as_deref_mut().and_then(|aside| {
             // A place is empty while another receive operation inspects its message. Such places are skipped and
             // removed.
-            std::iter::from_fn(|| aside.urgent.pop_front()).flatten().next()
+            while let Some(place) = aside.urgent.pop_front() {
+                if place.is_some() {
+                    return place;
+                }
+            }
+            None
         });
         Self::settle_urgent_of(state, none_left);
         message
@@ -163,7 +169,7 @@ impl<M> Inbox<M> {
             && let Some(bounded) = aside.bounded.as_mut()
             && !aside.urgent.is_empty()
         {
-            let urgent: Vec<M> = mem::take(&mut aside.urgent).into_iter().flatten().collect();
+            let urgent = without_empty_places(mem::take(&mut aside.urgent));
             aside.signals.came_before(urgent.len());
             bounded.put_first(urgent);
         }

@@ -10,7 +10,7 @@
 //   `wait_in_poller`. Otherwise `park` calls `Idle::park`, the last function before the tests of `scheduler/idle.rs`. A
 //   thread in `block_on` calls `Worker::park` at the end of `Scheduler::block_on` in `scheduler/guest.rs`.
 // - An exit reaches links and monitors in `Links::dissolve`, in the middle of `host/link.rs`. This function calls
-//   `notify_peer` for each link, and `notify_watcher` for each monitor. Step 10 of `Control::run_exit` in
+//   `notify_peer` for each link, and `notify_watcher` for each monitor. Step 10 of `AnyControl::run_exit` in
 //   `host/exit.rs` calls `Head::publish_exit` in `host/control/head/exit.rs`, which calls `Links::dissolve`. Step 12
 //   notifies the monitor that `spawn_monitor` has set.
 // - A timer fires in `Timers::fire_shard`, in the middle of `host/timer.rs`. This function calls `Fire::run`, near the

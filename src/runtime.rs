@@ -12,6 +12,7 @@ pub(crate) mod affinity;
 pub(crate) mod console;
 pub(crate) mod enqueue;
 pub(crate) mod local;
+mod own_future;
 pub(crate) mod simulation;
 pub(crate) mod step_guard;
 pub(crate) mod tokio_context;
@@ -57,6 +58,7 @@ use crate::process::pid::Pid;
 use crate::process::pid::text::Simulated;
 use crate::process::state::current::Current;
 use crate::runtime::enqueue::{Threads, all_to_threads, gauges_of_threads, to_threads, visit_sockets_of_threads};
+use crate::runtime::own_future::{DropFuture, DropGuard, OwnFuture};
 use crate::runtime::step_guard::StepGuard;
 use crate::runtime::tokio_context::TokioContext;
 use crate::runtime::wrap_threads::WrapThread;
@@ -233,30 +235,28 @@ impl Runtime {
         // runtime.
         let _pids = Simulated::enter(0);
         let _unstored = Current::with(Current::block);
-        if let Some(step) = StepGuard::new(&self.host) {
-            return self.block_on_in_step(&step, future);
-        }
-        // The future is dropped inside the context, because its destructor may also use tokio.
+        let step = StepGuard::new(&self.host);
+        let mut output = None;
         if const { is_large::<F, ()>() } {
-            // The future is boxed before the thread enters the context. Otherwise, each function of the context would
-            // copy this large future.
+            // The future is boxed first, because each further move would copy this large future.
             let future = Box::into_pin(Box::new(future));
-            self.tokio.within_blocking(|| self.threads.block_on(future))
+            self.block_on_own(step.as_ref(), pin!(OwnFuture::new(future, &mut output)));
         } else {
-            self.tokio.within_blocking(|| self.threads.block_on(pin!(future)))
+            self.block_on_own(step.as_ref(), pin!(OwnFuture::new(future, &mut output)));
         }
+        output.expect("the future has resolved")
     }
 
-    /// The future is a trait object. Otherwise, a program would contain a second copy of `Threads::block_on` for each
-    /// type of future.
-    #[cold]
-    fn block_on_in_step<F: Future>(&self, step: &StepGuard, future: F) -> F::Output {
-        let mut output = None;
+    /// The future is a trait object. Otherwise, the code that runs tasks would be compiled once for each type of future.
+    fn block_on_own(&self, step: Option<&StepGuard>, own: Pin<&mut dyn DropFuture>) {
         self.tokio.within_blocking(|| {
-            let mut inner: Pin<Box<dyn Future<Output = ()> + '_>> = Box::pin(async { output = Some(future.await) });
-            self.threads.block_on(poll_fn(|cx| step.poll(inner.as_mut(), cx)));
+            // The future is dropped inside the context, because its destructor may also use tokio.
+            let mut own = DropGuard(own);
+            self.threads.block_on(poll_fn(|cx| match step {
+                Some(step) => step.poll(own.0.as_mut(), cx),
+                None => own.0.as_mut().poll(cx),
+            }));
         });
-        output.expect("the future has resolved")
     }
 
     /// Returns a future that resolves to the output of `future`. Each poll of the returned future also runs processes.

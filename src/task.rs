@@ -32,8 +32,8 @@ use crate::process::catch::{catch, drop_caught};
 use crate::process::error::InitError;
 use crate::process::exit::{Exit, Reason};
 use crate::process::payload::Payload;
-use crate::process::state::Ref;
 use crate::process::state::current::{Current, Ending, InTurn};
+use crate::process::state::{Ref, RunnableProcess};
 use crate::task::effects::{Around, StepPermit};
 
 /// Maximum number of steps in one turn. A turn has more than one step only if handlers answer commands of the process
@@ -66,14 +66,12 @@ pub(crate) trait Machine {
     /// [`KEEPS_ITSELF`](Self::KEEPS_ITSELF) is true.
     fn keep(self: Pin<&mut Self>, own: Ref<Control<Self::Message>>);
 
-    /// Returns true if the machine has not begun its first turn.
-    fn is_fresh(self: Pin<&mut Self>) -> bool;
+    /// Returns the progress of the machine.
+    fn progress(self: Pin<&mut Self>) -> Progress;
 
-    /// Returns whether [`init`](Self::init) calls code of the user, which may panic.
-    fn init_calls_user(self: Pin<&mut Self>) -> bool;
-
-    /// Initializes the machine in its first turn. If the initialization fails, [`close`](Self::close) does not call the
-    /// user's code.
+    /// Initializes the machine in its first turn. This method is called only if the progress of the machine is
+    /// [`NeedsInit`](Progress::NeedsInit). If the initialization fails, [`close`](Self::close) does not call the user's
+    /// code.
     fn init(self: Pin<&mut Self>, me: &SelfHandle<Self::Message>) -> Result<(), InitError>;
 
     fn step(
@@ -89,14 +87,30 @@ pub(crate) trait Machine {
     /// messages become dead letters.
     fn clear(self: Pin<&mut Self>, me: &SelfHandle<Self::Message>);
 
-    /// Returns whether the machine was [cleared](Self::clear).
-    fn is_gone(self: Pin<&mut Self>) -> bool;
-
     /// Notifies the parent, if the parent monitors the process from the start ([`Monitored`](monitored::Monitored)).
     /// This call is step 12 of the exit. Before this step, all linked processes and all other monitoring processes have
     /// received the exit.
     #[inline]
     fn ended(self: Pin<&mut Self>, _: &SelfHandle<Self::Message>, _: &Exit) {}
+}
+
+/// Progress of a [`Machine`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// The machine has not begun its first turn, and needs no [`init`](Machine::init).
+    Fresh,
+    /// The machine has not begun its first turn. The first turn must call [`init`](Machine::init).
+    NeedsInit,
+    /// The machine has begun its first turn.
+    Begun,
+    /// The machine was [cleared](Machine::clear).
+    Gone,
+}
+
+impl Progress {
+    fn is_fresh(self) -> bool {
+        matches!(self, Self::Fresh | Self::NeedsInit)
+    }
 }
 
 /// Entry point and input of a process.
@@ -198,12 +212,12 @@ impl<P: Process> Machine for Raw<P> {
 
     fn keep(self: Pin<&mut Self>, _: Ref<Control<P::Message>>) {}
 
-    fn is_fresh(self: Pin<&mut Self>) -> bool {
-        matches!(self.phase, LifecyclePhase::Fresh { .. })
-    }
-
-    fn init_calls_user(self: Pin<&mut Self>) -> bool {
-        true
+    fn progress(self: Pin<&mut Self>) -> Progress {
+        match self.phase {
+            LifecyclePhase::Fresh { .. } => Progress::NeedsInit,
+            LifecyclePhase::Gone => Progress::Gone,
+            _ => Progress::Begun,
+        }
     }
 
     fn init(self: Pin<&mut Self>, me: &SelfHandle<P::Message>) -> Result<(), InitError> {
@@ -271,103 +285,165 @@ impl<P: Process> Machine for Raw<P> {
             me.control().drop_unread(unread);
         }
     }
+}
 
-    fn is_gone(self: Pin<&mut Self>) -> bool {
-        matches!(self.phase, LifecyclePhase::Gone)
+/// Type-erased access to the machine of a process. A turn and an exit call the machine only through this trait.
+/// Therefore, the compiler compiles the code of the turn and of the exit once, and not once for each process type.
+pub(crate) trait AnyMachine {
+    /// Calls [`Machine::init`].
+    fn init(&mut self) -> Result<(), InitError>;
+    /// Calls [`Machine::step`]. If the step returns the output of the process, stores the output in the variable of
+    /// [`TypedMachine`]. If the step fails, stores the exit in `failure`.
+    fn step(&mut self, current: &Current, cx: &mut Context<'_>, failure: &mut Option<Exit>) -> Stepped;
+    /// Drops the stored output. If the destructor of the output panics, catches the panic.
+    fn drop_output(&mut self);
+    /// Calls [`Machine::close`].
+    fn close(&mut self);
+    /// Calls [`Machine::clear`].
+    fn clear(&mut self);
+    /// Calls [`Machine::ended`].
+    fn ended(&mut self, exit: &Exit);
+}
+
+/// The machine of a process with its type. The caller of the turn provides the variable for the output of the process.
+/// Therefore, the return of a turn does not copy the output.
+pub(crate) struct TypedMachine<'a, X: Machine> {
+    machine: Pin<&'a mut X>,
+    me: &'a SelfHandle<X::Message>,
+    output: &'a mut Option<X::Output>,
+}
+
+impl<'a, X: Machine> TypedMachine<'a, X> {
+    pub(crate) fn new(
+        machine: Pin<&'a mut X>,
+        me: &'a SelfHandle<X::Message>,
+        output: &'a mut Option<X::Output>,
+    ) -> Self {
+        Self { machine, me, output }
+    }
+}
+
+impl<X: Machine> AnyMachine for TypedMachine<'_, X> {
+    fn init(&mut self) -> Result<(), InitError> {
+        self.machine.as_mut().init(self.me)
+    }
+
+    fn step(&mut self, current: &Current, cx: &mut Context<'_>, failure: &mut Option<Exit>) -> Stepped {
+        match self.machine.as_mut().step(current, self.me, cx) {
+            Ok(Next::Wait) => Stepped::Waits,
+            Ok(Next::Again) => Stepped::Again,
+            Ok(Next::Done(output)) => {
+                *self.output = Some(output);
+                Stepped::Ended
+            }
+            Err(exit) => Stepped::failed(failure, exit),
+        }
+    }
+
+    fn drop_output(&mut self) {
+        let _ = drop_caught(self.output.take());
+    }
+
+    fn close(&mut self) {
+        self.machine.as_mut().close();
+    }
+
+    fn clear(&mut self) {
+        self.machine.as_mut().clear(self.me);
+    }
+
+    fn ended(&mut self, exit: &Exit) {
+        self.machine.as_mut().ended(self.me, exit);
     }
 }
 
 /// A turn of a process.
-struct Turn<'a, X: Machine> {
+struct Turn<'a> {
     current: &'a Current,
-    machine: Pin<&'a mut X>,
-    me: &'a SelfHandle<X::Message>,
+    machine: &'a mut dyn AnyMachine,
     around: Around<'a>,
     /// Proof that this thread has the right to run the process.
     turn: InTurn,
+    /// The exit of a process that has failed. If the process has ended and this field is `None`, the [`TypedMachine`]
+    /// has stored the output of the process.
+    failure: &'a mut Option<Exit>,
     /// Whether this turn owns the reference count that belonged to the pid table. When the exit removes the pid from
     /// the table, the turn takes over this count. If this field is true, the owner of the right to run the process
     /// releases this count together with its own count.
     left: bool,
 }
 
-/// Outcome of a process, namely its output or its exit. The caller of a turn provides the memory for the outcome, and
-/// the turn writes the outcome directly to this memory. Therefore, the return of a turn does not copy the outcome.
-type End<T> = Option<Result<T, Exit>>;
-
 /// Result of a turn.
 #[derive(Debug)]
 pub(crate) enum TurnOutcome {
+    Continues(NextTurn),
+    /// The process has exited. If the `bool` is true, the turn has taken over the reference count that the pid table
+    /// owned. The caller must release this count: see [`Turn::left`](Turn::left).
+    Over(bool),
+}
+
+/// Condition for the next turn of a process that has not exited.
+#[derive(Debug)]
+pub(crate) enum NextTurn {
     Waits,
     /// The process waits for a message, and its mailbox slot is open to senders.
     WaitsOpen,
     /// The process needs another turn.
     Again,
-    /// The process has exited, and the outcome is in the [`End`] of the caller. If the `bool` is true, the turn has
-    /// taken over the reference count that the pid table owned. The caller must release this count: see
-    /// [`Turn::left`](Turn::left).
-    Over(bool),
 }
 
 /// Result of a step.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stepped {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stepped {
     Waits,
     Again,
     Ended,
 }
 
 impl Stepped {
-    fn ended<T>(end: &mut Option<T>, how: T) -> Self {
-        *end = Some(how);
+    fn failed(failure: &mut Option<Exit>, exit: Exit) -> Self {
+        *failure = Some(exit);
         Self::Ended
     }
 }
 
-impl<'a, X: Machine> Turn<'a, X> {
+impl<'a> Turn<'a> {
+    #[inline]
     fn new(
         current: &'a Current,
-        machine: Pin<&'a mut X>,
-        me: &'a SelfHandle<X::Message>,
+        machine: &'a mut dyn AnyMachine,
+        head: &'a Head,
         own: &'a Ref<dyn AnyControl>,
         turn: InTurn,
+        failure: &'a mut Option<Exit>,
     ) -> Self {
-        Self { current, machine, me, around: Around::new(current, &me.control().head, own), turn, left: false }
+        Self { current, machine, around: Around::new(current, head, own), turn, failure, left: false }
     }
 
-    fn head(&self) -> &Head {
-        &self.me.control().head
+    fn head(&self) -> &'a Head {
+        self.around.head()
     }
 
+    #[cold]
     fn init(&mut self) -> Result<(), Exit> {
-        let Self { machine, me, around, .. } = self;
-        if machine.as_mut().init_calls_user() {
-            around.init(&mut || machine.as_mut().init(me))
-        } else {
-            machine.as_mut().init(me).map_err(Exit::from)
-        }
+        let Self { machine, around, .. } = self;
+        around.init(&mut || machine.init())
     }
 
-    /// Runs one step within the limits of the process, and dispatches the commands that the step yielded. After the
-    /// last step, the outcome is in `end`.
+    /// Runs one step within the limits of the process, and dispatches the commands that the step yielded.
     #[inline]
-    fn step(&mut self, flags: u16, cx: &mut Context<'_>, end: &mut End<X::Output>) -> Stepped {
+    fn step(&mut self, flags: u16, cx: &mut Context<'_>) -> Stepped {
         let begun = if flags & flag::LIMITED == 0 {
             None
         } else {
             match self.around.begin_metered() {
                 Ok(begun) => begun,
-                Err(exit) => return Stepped::ended(end, Err(exit)),
+                Err(exit) => return Stepped::failed(self.failure, exit),
             }
         };
-        // The closure writes an outcome directly to `end`. If the closure returned the outcome, each step would copy
-        // memory of the size of an outcome, although most steps have no outcome.
-        let stepped = catch(|| match self.machine.as_mut().step(self.current, self.me, cx) {
-            Ok(Next::Wait) => Stepped::Waits,
-            Ok(Next::Again) => Stepped::Again,
-            Ok(Next::Done(output)) => Stepped::ended(end, Ok(output)),
-            Err(exit) => Stepped::ended(end, Err(exit)),
-        });
+        // The step stores an outcome in variables of the caller. If the closure returned the outcome, each step would
+        // copy memory of the size of an outcome, although most steps have no outcome.
+        let stepped = catch(|| self.machine.step(self.current, cx, self.failure));
         // The call of `leave` comes before the dispatch. Therefore, if a handler drops a reply, the reply is not
         // stored, and the waiting caller is notified immediately.
         self.around.leave();
@@ -378,9 +454,9 @@ impl<'a, X: Machine> Turn<'a, X> {
                 self.around.end_step(None);
                 stepped
             }
-            Err(text) => Stepped::ended(end, Err(self.around.unwound(text))),
+            Err(text) => Stepped::failed(self.failure, self.around.unwound(text)),
         };
-        self.me.control().count_step();
+        self.around.count_step();
         if stepped == Stepped::Ended {
             self.around.dispatch_last();
         } else {
@@ -391,7 +467,7 @@ impl<'a, X: Machine> Turn<'a, X> {
         match begun {
             Some(begun) if stepped != Stepped::Ended => match self.around.end_metered(begun) {
                 Ok(()) => stepped,
-                Err(exit) => Stepped::ended(end, Err(exit)),
+                Err(exit) => Stepped::failed(self.failure, exit),
             },
             _ => stepped,
         }
@@ -400,19 +476,32 @@ impl<'a, X: Machine> Turn<'a, X> {
     /// Runs the exit of the process: see `host/exit.rs` for the steps of an exit. Returns the final exit. If the user's
     /// code panics during this call, the panic replaces `exit`.
     fn end(&mut self, exit: Exit) -> Exit {
-        let Self { current, me, around, .. } = *self;
-        let machine = self.machine.as_mut();
-        let (turn, left) = (self.turn, &mut self.left);
-        let mut owner = Exiting { current, machine, me, around, turn, left, ending: None, unread: 0 };
-        me.control().run_exit(&mut owner, exit)
+        let Self { current, around, turn, .. } = *self;
+        let (machine, left) = (&mut *self.machine, &mut self.left);
+        let mut owner = Exiting { current, machine, around, turn, left, ending: None, unread: 0 };
+        around.own().run_exit(around.head(), &mut owner, exit)
+    }
+
+    /// Runs the exit of a process whose last step has returned.
+    fn end_stepped(&mut self) {
+        if let Some(exit) = self.failure.take() {
+            *self.failure = Some(self.end(exit));
+            return;
+        }
+        match self.end(Exit::Normal) {
+            Exit::Normal => {}
+            exit => {
+                self.machine.drop_output();
+                *self.failure = Some(exit);
+            }
+        }
     }
 }
 
 /// A process during its exit.
-struct Exiting<'t, 'a, X: Machine> {
+struct Exiting<'t, 'a> {
     current: &'a Current,
-    machine: Pin<&'t mut X>,
-    me: &'a SelfHandle<X::Message>,
+    machine: &'t mut dyn AnyMachine,
     around: Around<'a>,
     turn: InTurn,
     /// The field [`Turn::left`] of the turn.
@@ -424,7 +513,7 @@ struct Exiting<'t, 'a, X: Machine> {
     unread: usize,
 }
 
-impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
+impl ExitOwner for Exiting<'_, '_> {
     #[inline]
     fn in_turn(&self) -> Option<InTurn> {
         Some(self.turn)
@@ -435,7 +524,7 @@ impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
         if self.current.steps(self.around.address()) {
             self.current.begin_keeping();
         }
-        if let Err(text) = catch(|| self.machine.as_mut().close()) {
+        if let Err(text) = catch(|| self.machine.close()) {
             let _ = drop_caught(std::mem::replace(exit, self.around.panicked(text)));
         }
     }
@@ -447,7 +536,7 @@ impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
         // A process may be dropped outside its own turns, for example in the turn of another process. In this case, the
         // timer and the inline command of this thread do not belong to the dropped process.
         let in_turn = current.steps(around.address());
-        if let Err(text) = catch(|| self.machine.as_mut().clear(self.me)) {
+        if let Err(text) = catch(|| self.machine.clear()) {
             let _ = drop_caught(std::mem::replace(exit, around.panicked(text)));
         }
         if in_turn {
@@ -488,12 +577,12 @@ impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
 
     #[inline]
     fn last_state(&self, name: Option<std::borrow::Cow<'static, str>>) -> Option<LastState> {
-        Some(LastState { name, type_name: X::name(), unread: self.unread })
+        Some(LastState { name, type_name: self.around.type_name(), unread: self.unread })
     }
 
     #[inline]
     fn notify_monitor(&mut self, exit: &Exit) {
-        self.machine.as_mut().ended(self.me, exit);
+        self.machine.ended(exit);
     }
 
     #[inline]
@@ -502,21 +591,22 @@ impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
     }
 }
 
-/// Runs a turn of a process. If the process exits in this turn, the outcome is in `end`.
-#[inline]
-pub(crate) fn turn<X: Machine>(
-    machine: Pin<&mut X>,
-    me: &SelfHandle<X::Message>,
+/// Runs a turn of a process. If the process fails, stores its exit in `failure`. `progress` is the present progress of
+/// the machine. `own` refers to the process, and `head` is the head of this process.
+pub(crate) fn turn(
+    machine: &mut dyn AnyMachine,
+    progress: Progress,
+    head: &Head,
     own: &Ref<dyn AnyControl>,
-    turn: InTurn,
-    cx: &mut Context<'_>,
-    end: &mut End<X::Output>,
+    ready: &RunnableProcess,
+    failure: &mut Option<Exit>,
 ) -> TurnOutcome {
+    let (turn, waker) = (ready.in_turn(), ready.waker());
+    let cx = &mut Context::from_waker(&waker);
     Current::with(|current| {
-        let mut this = Turn::new(current, machine, me, own, turn);
-        let fresh = this.machine.as_mut().is_fresh();
-        let _guard = current.enter(turn, me.control().address(), this.head().pid(), X::name, cx.waker());
-        let polled = this.run(fresh, cx, end);
+        let mut this = Turn::new(current, machine, head, own, turn, failure);
+        let _guard = current.enter(turn, this.around.address(), this.head().pid(), ready.type_name_fn(), cx.waker());
+        let polled = this.run(progress, cx);
         while current.upgrade.is_pending() {
             // A destructor, or a step that has failed, has requested an upgrade. The request must not stay on the
             // thread. Otherwise the next body that runs on this thread would be replaced because of this request. The
@@ -533,19 +623,19 @@ pub(crate) fn turn<X: Machine>(
             }
             Poll::Pending => {
                 if current.has_stale_receiver() {
-                    me.control().end_stale_wait(current.has_taken_delivered(), turn);
+                    this.around.own().end_stale_wait(current.has_taken_delivered(), turn);
                 }
                 if current.inline.is_busy() {
                     this.around.keep_answer();
                 }
                 // An observer may have answered a command of the process after the last step.
-                if current.take_again() {
-                    TurnOutcome::Again
+                TurnOutcome::Continues(if current.take_again() {
+                    NextTurn::Again
                 } else if current.waits_for_message() {
-                    TurnOutcome::WaitsOpen
+                    NextTurn::WaitsOpen
                 } else {
-                    TurnOutcome::Waits
-                }
+                    NextTurn::Waits
+                })
             }
         }
     })
@@ -554,16 +644,21 @@ pub(crate) fn turn<X: Machine>(
 /// Ends a process that never gets another turn, because its runtime has ended. The exit of the process is `Cancelled`
 /// with `Reason::SHUTDOWN`. Returns true if this call has taken over the reference count that the pid table owned. In
 /// this case the caller must release this count.
-pub(crate) fn give_up<X: Machine>(
-    machine: Pin<&mut X>,
-    me: &SelfHandle<X::Message>,
+///
+/// `progress` is the present progress of the machine. `own` refers to the process, and `head` is the head of this
+/// process.
+pub(crate) fn give_up(
+    machine: &mut dyn AnyMachine,
+    progress: Progress,
+    head: &Head,
     own: &Ref<dyn AnyControl>,
     turn: InTurn,
 ) -> bool {
     Current::with(|current| {
-        let mut this = Turn::new(current, machine, me, own, turn);
-        if !this.machine.as_mut().is_gone() {
-            let _guard = panic::set_abort_process(me.control().head.pid(), X::name());
+        let mut failure = None;
+        let mut this = Turn::new(current, machine, head, own, turn, &mut failure);
+        if progress != Progress::Gone {
+            let _guard = panic::set_abort_process(this.head().pid(), this.around.type_name());
             // A step of another process may drop the runtime of this process. This step may already have dropped
             // replies. These replies do not belong to this exit.
             current.without_turn(|| drop(this.end(Exit::Cancelled(Reason::SHUTDOWN))));
@@ -572,11 +667,11 @@ pub(crate) fn give_up<X: Machine>(
     })
 }
 
-impl<X: Machine> Turn<'_, X> {
+impl Turn<'_> {
     /// Ends the process with an exit that does not come from its step.
     #[cold]
-    fn end_with(&mut self, exit: Exit, end: &mut End<X::Output>) -> Poll<()> {
-        *end = Some(Err(self.end(exit)));
+    fn end_with(&mut self, exit: Exit) -> Poll<()> {
+        *self.failure = Some(self.end(exit));
         Poll::Ready(())
     }
 
@@ -603,8 +698,9 @@ impl<X: Machine> Turn<'_, X> {
     }
 
     #[inline]
-    fn run(&mut self, mut fresh: bool, cx: &mut Context<'_>, end: &mut End<X::Output>) -> Poll<()> {
+    fn run(&mut self, progress: Progress, cx: &mut Context<'_>) -> Poll<()> {
         let this = self;
+        let mut fresh = progress.is_fresh();
         let mut answered = 0;
         loop {
             let mut flags = this.head().flags();
@@ -618,39 +714,32 @@ impl<X: Machine> Turn<'_, X> {
                 match this.around.permit_step(&mut flags, answered == 0, fresh) {
                     StepPermit::Step => {}
                     StepPermit::Suspended => return this.end_suspended_turn(),
-                    StepPermit::Exit(exit) => return this.end_with(exit, end),
+                    StepPermit::Exit(exit) => return this.end_with(exit),
                 }
             }
             if std::mem::take(&mut fresh) {
-                if let Err(exit) = this.init() {
-                    return this.end_with(exit, end);
+                if progress == Progress::NeedsInit
+                    && let Err(exit) = this.init()
+                {
+                    return this.end_with(exit);
                 }
                 flags = this.head().flags();
                 if flags & (flag::KILLED | flag::OBSERVED) != 0 {
                     match this.around.permit_step(&mut flags, false, false) {
                         StepPermit::Step => {}
                         StepPermit::Suspended => return this.end_suspended_turn(),
-                        StepPermit::Exit(exit) => return this.end_with(exit, end),
+                        StepPermit::Exit(exit) => return this.end_with(exit),
                     }
                 }
             }
-            let stepped = this.step(flags, cx, end);
+            let stepped = this.step(flags, cx);
             // `has_begun` loads the flags again, because a failed upgrade may have cleared `MANUAL_START` in this step.
             if flags & flag::STARTED == 0 && stepped != Stepped::Ended {
                 this.around.has_begun();
             }
             match stepped {
                 Stepped::Ended => {
-                    match end {
-                        Some(Ok(_)) => match this.end(Exit::Normal) {
-                            Exit::Normal => {}
-                            exit => {
-                                let _ = drop_caught(end.replace(Err(exit)));
-                            }
-                        },
-                        Some(Err(exit)) => *exit = this.end(std::mem::replace(exit, Exit::Normal)),
-                        None => unreachable!("an ended body has stored its exit"),
-                    }
+                    this.end_stepped();
                     return Poll::Ready(());
                 }
                 Stepped::Again => {

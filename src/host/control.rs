@@ -37,8 +37,7 @@ use crate::process::mailbox::{
 };
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
-use crate::process::state::current::Current;
-use crate::process::state::current::InTurn;
+use crate::process::state::current::{Current, InTurn};
 use crate::process::state::{Header, HeaderFirst, Ref, RunnableProcess};
 use crate::process::yields::{Answered, Answerer, Late};
 
@@ -64,19 +63,6 @@ impl<M: Send + 'static> Control<M> {
     #[inline]
     pub(crate) fn address(&self) -> usize {
         std::ptr::from_ref(self) as usize
-    }
-
-    /// Counts a step that has ended. The thread that runs the process calls this function.
-    #[inline]
-    pub(crate) fn count_step(&self) {
-        self.head.count_step(|| self.count_batch());
-    }
-
-    /// Counts a batch of steps: see [`steps`].
-    #[cold]
-    fn count_batch(&self) {
-        self.first_wait.step_batches.count();
-        self.inbox.yield_check().expire(self.head.low_steps());
     }
 
     /// Puts a message into the mailbox, and wakes the receiver of the mailbox.
@@ -346,20 +332,22 @@ impl<M: Send + 'static> Control<M> {
         });
     }
 
+    /// Begins a turn of the process.
+    #[inline]
+    pub(crate) fn begin_turn(&self, ready: &RunnableProcess) {
+        if self.head.run.begin() {
+            self.close_slot(ready);
+        }
+    }
+
     /// Closes the mailbox slot at the beginning of a turn. A receiver that was split off from the process can run
     /// outside the turns of the process. The code of a turn calls this function if such a receiver has polled the
     /// mailbox while the slot was open. If the slot contains a message, this function wakes the receiver.
     #[cold]
-    pub(crate) fn close_slot(&self, ready: &RunnableProcess) {
+    fn close_slot(&self, ready: &RunnableProcess) {
         if let Some(reader) = self.inbox.close_slot(ready.in_turn()) {
             panic::wake(reader);
         }
-    }
-
-    /// The code at the end of a turn calls this function in one case: a receiver may still be registered in the mailbox
-    /// although no receive operation waits.
-    pub(crate) fn end_stale_wait(&self, has_taken_delivered: bool, turn: InTurn) {
-        if has_taken_delivered { self.inbox.unwait(turn) } else { self.inbox.note_left() }
     }
 
     /// Calls [`Inbox::begin_trial`], and wakes the receiver that was replaced.
@@ -390,9 +378,7 @@ impl<M: Send + 'static> Control<M> {
         self.receive_line.store(None);
         self.inbox.reclaim(turn, taken).into_iter().for_each(panic::wake);
     }
-}
 
-impl<M: Send + 'static> Control<M> {
     /// Puts the messages in `front` back into the mailbox. A receiver has taken these messages out of the mailbox, but
     /// has not consumed them. If the mailbox is closed or has a bound, the messages go to
     /// [`drop_unread`](Self::drop_unread).
@@ -427,6 +413,25 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     fn head_and_first_wait(&self) -> (&Head, Option<&WaitRecord>) {
         (self.head(), None)
     }
+
+    /// Closes the mailbox (step 2 of an exit, see `host/exit.rs`). Returns a function that delivers the unread messages
+    /// (step 5). Returns `None` if the mailbox has no content. An attached receiver has no mailbox.
+    fn close_mailbox(&self, _: Option<InTurn>) -> Option<Box<dyn FnOnce() + '_>> {
+        None
+    }
+
+    /// Takes the wakers of the tasks that wait on the closed mailbox: the waker of a receiver that was split off from
+    /// its process, and the wakers of the senders that wait for free space.
+    fn take_mailbox_wakers(&self) -> (Option<Waker>, Vec<Waker>) {
+        (None, Vec::new())
+    }
+
+    /// Counts a batch of steps: see [`steps`].
+    fn count_batch(&self) {}
+
+    /// The code at the end of a turn calls this function in one case: a receiver may still be registered in the mailbox
+    /// although no receive operation waits.
+    fn end_stale_wait(&self, _has_taken_delivered: bool, _: InTurn) {}
 
     /// Records that the present step of the process has checked whether it should yield. The thread that runs the
     /// process calls this function before it counts the step.
@@ -531,6 +536,26 @@ impl<M: Send + 'static> AnyControl for Control<M> {
 
     fn receive_line(&self) -> Line {
         self.receive_line.load()
+    }
+
+    fn close_mailbox(&self, turn: Option<InTurn>) -> Option<Box<dyn FnOnce() + '_>> {
+        let contents = self.inbox.close(turn)?;
+        Some(Box::new(move || {
+            self.head.host().dead_letters_of(&self.head, contents.settle(&self.inbox).into_iter());
+        }))
+    }
+
+    fn take_mailbox_wakers(&self) -> (Option<Waker>, Vec<Waker>) {
+        self.inbox.take_wakers()
+    }
+
+    fn count_batch(&self) {
+        self.first_wait.step_batches.count();
+        self.inbox.yield_check().expire(self.head.low_steps());
+    }
+
+    fn end_stale_wait(&self, has_taken_delivered: bool, turn: InTurn) {
+        if has_taken_delivered { self.inbox.unwait(turn) } else { self.inbox.note_left() }
     }
 
     fn record_yield_check(&self) {

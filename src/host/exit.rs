@@ -1,5 +1,5 @@
-//! Exit of a process. [`Control::run_exit`] runs the steps of an exit in order. This module also delivers dead letters.
-//! A dead letter is a message that a mailbox accepted and that no receiver will read.
+//! Exit of a process. `AnyControl::run_exit` runs the steps of an exit in order. This module also delivers dead
+//! letters. A dead letter is a message that a mailbox accepted and that no receiver will read.
 //!
 //! The exit of a process runs on the thread that has the right to run the process. A mailbox can also exist without a
 //! process. The thread that closes such a mailbox also runs the exit of the mailbox. An [`ExitOwner`] performs the
@@ -64,11 +64,11 @@
 //! 13. **Wake the tasks that wait on the mailbox.** Such a task is a receiver that was split off from its process, or a
 //!     sender that waits for free space. If step 13 came before step 10, a woken task could find neither a message nor
 //!     the exit. The woken task would then wait again, forever.
-//! 14. **Hand the outcome to the join handle** (`Cell::finish` in `task/cell.rs`). Step 14 comes last. Therefore a task
-//!     that awaits the join handle sees the effects of all other steps. Step 14 also decides whether the failure of the
-//!     process is unobserved. A failure is unobserved if no link, no monitor and no join handle has received the exit.
-//!     This decision must come last, after all links, all monitors and the join handle had the chance to receive the
-//!     exit.
+//! 14. **Hand the outcome to the join handle** (`CellBase::finish` in `task/cell.rs`). Step 14 comes last. Therefore a
+//!     task that awaits the join handle sees the effects of all other steps. Step 14 also decides whether the failure of
+//!     the process is unobserved. A failure is unobserved if no link, no monitor and no join handle has received the
+//!     exit. This decision must come last, after all links, all monitors and the join handle had the chance to receive
+//!     the exit.
 
 use std::any::TypeId;
 use std::borrow::Cow;
@@ -150,24 +150,25 @@ impl ExitOwner for NoProcess {
     }
 }
 
-impl<M: Send + 'static> Control<M> {
+impl dyn AnyControl {
     /// Runs steps 1 to 13 of an exit, and returns the final exit. If user code panics, the panic replaces `exit`. The
-    /// list at the top of this file explains each step.
+    /// list at the top of this file explains each step. `head` is the head of this control block. This function does
+    /// not depend on the type of the messages.
     #[inline]
-    pub(crate) fn run_exit(&self, owner: &mut impl ExitOwner, mut exit: Exit) -> Exit {
-        let (head, host) = (&self.head, self.head.host());
+    pub(crate) fn run_exit(&self, head: &Head, owner: &mut impl ExitOwner, mut exit: Exit) -> Exit {
+        let host = head.host();
         // 1. Call the user's `close`.
         owner.close(&mut exit);
         // 2. Close the mailbox.
-        let remains = self.inbox.close(owner.in_turn());
-        let trusts = planted!("end_skips_links_of_empty_mailbox") && remains.is_none();
+        let unread = self.close_mailbox(owner.in_turn());
+        let trusts = planted!("end_skips_links_of_empty_mailbox") && unread.is_none();
         // 3. Release the names.
         let name = host.release_names(head);
         // 4. Drop the state.
         owner.drop_state(&mut exit);
         // 5. Deliver the unread messages.
-        if let Some(remains) = remains {
-            host.dead_letters_of(head, remains.settle(&self.inbox).into_iter());
+        if let Some(deliver) = unread {
+            deliver();
         }
         // 6. Count the exit, leave the groups, remove the pid.
         owner.take_entry(host.remove_exited(head));
@@ -200,12 +201,14 @@ impl<M: Send + 'static> Control<M> {
         owner.notify_monitor(&exit);
         // 13. Wake the tasks that wait on the mailbox.
         if owner.may_be_awaited() && !trusts {
-            let (reader, senders) = self.inbox.take_wakers();
+            let (reader, senders) = self.take_mailbox_wakers();
             panic::wake_each(reader.into_iter().chain(senders));
         }
         exit
     }
+}
 
+impl<M: Send + 'static> Control<M> {
     /// Closes a mailbox that belongs to no process. Does nothing if the exit of the mailbox has begun. The thread that
     /// sets `KILLED` runs the exit. Therefore the exit runs only once, even if a kill and the drop of the mailbox
     /// happen at the same time.
@@ -219,7 +222,8 @@ impl<M: Send + 'static> Control<M> {
     /// `KILLED`.
     pub(super) fn run_outside_exit(&self, exit: &Exit) {
         debug_assert!(self.head.is_outside(), "the mailbox belongs to no process");
-        let _ = self.run_exit(&mut NoProcess, exit.clone());
+        let control: &dyn AnyControl = self;
+        let _ = control.run_exit(&self.head, &mut NoProcess, exit.clone());
     }
 
     /// Makes dead letters of messages that the receiver took out of the mailbox and did not read. If the mailbox

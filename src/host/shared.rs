@@ -30,6 +30,7 @@ use crate::platform::random::Rng;
 use crate::platform::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, Event, Mutex};
 use crate::process::catch::Held;
+use crate::process::pid::Pid;
 use crate::process::sparse_slab::SparseSlab;
 use crate::process::state::RunnableProcess;
 use crate::process::state::wake_source::{SchedulerHandle, WakeSource};
@@ -150,6 +151,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Records that a blocked step of the process `by` may wait for the exit of the process `target`.
+    pub(crate) fn note_join(&self, by: Pid, target: Pid) {
+        self.blocked_steps.note_join(by, target, |pid| self.pid_table.with(pid, |_| Ok(())).is_some());
+    }
+
     /// Creates the state of a new runtime.
     pub(crate) fn new(environment: Environment) -> Self {
         panic::install_panic_hook();

@@ -153,7 +153,7 @@ pub fn answer_without_lock_against_exit() {
 
 fn answered_at_exit(world: &Arc<World>) {
     let answer = spawn(world, World::answer);
-    // `Control::run_exit` uses the same order.
+    // `AnyControl::run_exit` uses the same order.
     drop(world.inbox.close(Some(InTurn::in_test())));
     world.yields.close();
     assert!(!world.answer(), "its process has ended");

@@ -101,7 +101,7 @@ impl World {
         self.groups.leave("g", process.pid, &process.own);
     }
 
-    /// Makes a process exit in the same way as `Control::run_exit`.
+    /// Makes a process exit in the same way as `AnyControl::run_exit`.
     fn end(&self, process: &TestProcess) {
         drop(process.inbox.close(Some(InTurn::in_test())));
         self.groups.release(process.pid, &process.own);

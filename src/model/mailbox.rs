@@ -558,7 +558,7 @@ pub fn close_against_push() {
     let remains = inbox.close(Some(InTurn::in_test()));
     seen.extend(front.take());
     seen.extend(remains.into_iter().flat_map(|remains| remains.settle(&inbox)));
-    // The tasks that wait on the inbox are woken in the same way as in `Control::run_exit`.
+    // The tasks that wait on the inbox are woken in the same way as in `AnyControl::run_exit`.
     inbox.wake_all(&inbox.own).wake();
     if waits {
         other.wait();

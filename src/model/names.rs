@@ -32,7 +32,7 @@ impl World {
         self.names.register("n".into(), process, &process.own, || !*process.closed.lock())
     }
 
-    /// Makes a process exit, as `Control::run_exit` does.
+    /// Makes a process exit, as `AnyControl::run_exit` does.
     fn end(&self, process: &Ref<RefCounted<TestEntry>>) {
         *process.closed.lock() = true;
         if process.known.load(Ordering::SeqCst) {

@@ -76,7 +76,7 @@ pub fn room_against_close() {
     wake_room_waiter(room_waiter);
     let other = spawn(&inbox, |inbox| send_wait(inbox, 2));
     let remains = inbox.close(Some(InTurn::in_test()));
-    // The senders are woken in the same way as in `Control::run_exit`.
+    // The senders are woken in the same way as in `AnyControl::run_exit`.
     inbox.take_wakers().1.into_iter().for_each(|sender| sender.wake());
     let sent = [(1, join(sender)), (2, join(other))].into_iter().filter(|(_, sent)| *sent);
     let mut read = remains.expect("it has a bound").settle(&inbox);

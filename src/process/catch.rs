@@ -95,7 +95,7 @@ pub(crate) fn catch_cold(f: &mut dyn FnMut()) -> Result<(), Reason> {
 /// Drops a value of a user type, and catches a panic of its `Drop`.
 pub(crate) fn drop_caught<T>(value: T) -> Result<(), Reason> {
     let mut value = Some(value);
-    catch_cold(&mut || drop(value.take()))
+    catch_cold(&mut || value = None)
 }
 
 /// Wrapper for a user value in a structure whose drop must not unwind. The wrapper catches a panic in the value's

@@ -60,6 +60,7 @@ pub(crate) struct Header {
 pub(crate) struct VTable {
     /// The function [`HeaderFirst::clear`] for the type of the value.
     clear: unsafe fn(NonNull<Header>),
+    /// Layout of the allocation. The allocation may be larger than the value.
     layout: Layout,
     task: Task,
     /// Function that returns the name of the type of the process's code. The field is `None` if the value is not a
@@ -374,7 +375,7 @@ impl Header {
                 // later access to the memory.
                 return;
             }
-            // SAFETY: `with` allocated the memory with the layout of the value's type, and `layout` is this layout. No
+            // SAFETY: `with` allocated the memory with the layout in the vtable, and `layout` is this layout. No
             // count is left, so no reference points to the memory, and this call is the only owner of the memory.
             unsafe { memory::give_back(this.cast(), layout) };
         }
@@ -392,12 +393,14 @@ fn too_many() -> ! {
 }
 
 impl<T: HeaderFirst> Ref<T> {
-    const PLAIN: &'static VTable = &Self::kind(Task::NONE, None);
+    const PLAIN: &'static VTable = &Self::kind(Layout::new::<T>(), Task::NONE, None);
 
-    /// Creates the table of functions for the type `T`. The table also contains the functions in `task`, and the
+    /// Creates a table of functions. `T` is the type of the value that the last reference drops. `layout` is the layout
+    /// of the allocation, which begins with the `T`. The table also contains the functions in `task`, and the
     /// function that returns the type name of a process's code.
-    pub(crate) const fn kind(task: Task, type_name: Option<fn() -> &'static str>) -> VTable {
-        VTable { clear: Self::clear, layout: Layout::new::<T>(), task, type_name }
+    pub(crate) const fn kind(layout: Layout, task: Task, type_name: Option<fn() -> &'static str>) -> VTable {
+        assert!(layout.size() >= size_of::<T>() && layout.align() >= align_of::<T>());
+        VTable { clear: Self::clear, layout, task, type_name }
     }
 
     /// # Safety
@@ -427,23 +430,25 @@ impl<T: HeaderFirst> Ref<T> {
         (unsafe { Self::from_at(one.at) }, one)
     }
 
-    /// Creates a value with the initial strong count `strong`. The returned reference owns one strong count, and the
-    /// caller owns the remaining strong counts.
+    /// Creates a value with the initial strong count `strong`. If the layout in `kind` is larger than a `T`, the memory
+    /// behind the `T` is uninitialized. The returned reference owns one strong count, and the caller owns the remaining
+    /// strong counts.
     ///
     /// # Safety
-    /// `kind` is the [kind](Self::kind) of a `T`, and `strong` is at least 1.
-    #[inline]
+    /// `kind` was created by [`kind`](Self::kind) for the same `T`, and `strong` is at least 1.
+    #[inline(always)]
     pub(crate) unsafe fn with(kind: &'static VTable, strong: u32, make: impl FnOnce(Header) -> T) -> Self {
-        // SAFETY: a `T` is `HeaderFirst`, so it contains a header, and the size of `T` is not zero.
-        let at = unsafe { memory::take(Layout::new::<T>()) }.cast::<T>();
+        // SAFETY: a `T` is `HeaderFirst`, so it contains a header, and the size of `T` is not zero. The size in the
+        // layout is not smaller.
+        let at = unsafe { memory::take(kind.layout) }.cast::<T>();
         // `Stepped::wake` and `Stepped::deliver` need the exposed provenance: they recover the pointer to the whole
-        // value from a reference to its first part.
+        // allocation from a reference to its first part.
         let _ = at.as_ptr().expose_provenance();
         let value = make(Header::new(kind, strong));
-        // SAFETY: the memory was allocated with the layout of a `T`, and nothing else refers to the memory. If `make`
-        // panics, the memory is leaked.
+        // SAFETY: the memory was allocated with a layout that is at least as large and as aligned as a `T`, and nothing
+        // else refers to the memory. If `make` panics, the memory is leaked.
         unsafe { at.write(value) };
-        // SAFETY: the pointer `at` points to the whole new value. The strong count in the header of the value is
+        // SAFETY: the pointer `at` points to the new value, with the provenance of the whole allocation. The strong count in the header of the value is
         // `strong`, and none of these strong counts has an owner yet. The result takes over one of these strong
         // counts.
         unsafe { Self::from_at(at) }
@@ -452,7 +457,7 @@ impl<T: HeaderFirst> Ref<T> {
 
 impl<T: ?Sized> Ref<T> {
     /// # Safety
-    /// `at` points to a value that [`with`](Ref::with) created. `at` has the provenance of the whole value. In
+    /// `at` points to a value that [`with`](Ref::with) created. `at` has the provenance of the whole allocation. In
     /// addition, one of two conditions holds. The first condition: the caller owns one of the value's strong counts and
     /// passes this strong count to the result. The second condition: the caller never drops the returned reference. The
     /// caller also owns another reference to the same value until the returned reference is no longer used.
@@ -632,7 +637,11 @@ mod tests {
 
     #[test]
     fn a_reference_returns_the_type_and_the_size_of_its_value() {
-        static NAMED: VTable = Ref::<RefCounted<u64>>::kind(Task::NONE, Some(std::any::type_name::<u64>));
+        static NAMED: VTable = Ref::<RefCounted<u64>>::kind(
+            Layout::new::<RefCounted<u64>>(),
+            Task::NONE,
+            Some(std::any::type_name::<u64>),
+        );
         // SAFETY: `NAMED` was created for the type of the value. The result owns the only strong count.
         let named = unsafe { Ref::with(&NAMED, 1, |header| RefCounted { header, value: 7_u64 }) };
         assert_eq!((named.type_name(), Ref::counted(7_u64).type_name()), (Some("u64"), None));

@@ -219,11 +219,13 @@ impl LocalSet<'_> {
     fn launch<X: Machine + 'static>(&self, machine: X) -> JoinHandle<X::Output, X::Message> {
         let host: &Host = self.runtime;
         let schedule = OnThread { queue: Arc::clone(&self.queue), thread: this_thread() };
-        let launched = host.launch(machine, InheritedContext::default(), schedule);
-        if let Ok((joined, _)) = &launched {
-            self.spawned.borrow_mut().push(Ref::downgrade(&joined.address().control().any()));
+        match host.launch(machine, InheritedContext::default(), schedule) {
+            Ok(spawned) => {
+                self.spawned.borrow_mut().push(Ref::downgrade(&spawned.0.address().control().any()));
+                JoinHandle::new(spawned)
+            }
+            Err((refusal, machine)) => host.refuse_machine(machine, refusal),
         }
-        host.join_or_refuse(launched)
     }
 
     /// Removes the exited processes from the list of the spawned processes. Does nothing until half of the listed

@@ -25,7 +25,7 @@ use crate::process::payload::Payload;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::process::state::upgrade_request;
-use crate::task::{Entry, Machine};
+use crate::task::{Entry, Machine, Progress};
 
 /// A function that a process runs. The function is an async function, an async closure, or a closure that returns a
 /// future. Its only argument is a [`Context`]. `M` is the type of the messages. Every function of this form implements
@@ -336,37 +336,30 @@ pin_project! {
 }
 
 /// Result of [`settle`].
-enum Settled {
+enum Settled<T> {
     /// The body has asked its task for the result type of the process. The body is polled again immediately, and then
     /// reads the reply.
     Asked,
     /// Another future has replaced the body. It is possible that all earlier polls of the new future used the waker of
     /// a combinator. Therefore, the new future is polled again with the waker of the task, in another turn. Each
     /// replacement takes another turn. Therefore other processes can run, and a body that replaces itself endlessly can
-    /// be killed.
-    Replaced,
+    /// be killed. The caller stores the new future.
+    Replaced(upgrade_request::Future<T>),
     /// The body has ended, and the upgrade request of the body was dropped.
     Ended,
 }
 
-/// Processes the upgrade request that a body has made in a poll. If the body must be replaced, this function calls
-/// `put` with the new future.
+/// Processes the upgrade request that a body has made in a poll. If the body must be replaced, this function returns
+/// the new future.
 #[cold]
-fn settle<T: 'static>(
-    current: &Current,
-    polled: &Poll<Result<T, Exit>>,
-    put: impl FnOnce(upgrade_request::Future<T>),
-) -> Settled {
+fn settle<T: 'static>(current: &Current, polled: &Poll<Result<T, Exit>>) -> Settled<T> {
     if polled.is_ready() {
         current.upgrade.forget();
         return Settled::Ended;
     }
     match current.upgrade.settle() {
         None => Settled::Asked,
-        Some(next) => {
-            put(next);
-            Settled::Replaced
-        }
+        Some(next) => Settled::Replaced(next),
     }
 }
 
@@ -414,14 +407,13 @@ where
     }
 
     #[inline]
-    fn is_fresh(self: Pin<&mut Self>) -> bool {
-        matches!(self.project(), BodyProjection::Unstarted { .. })
-    }
-
-    /// An entry may contain an input. The drop of the input calls code of the user.
-    #[inline]
-    fn init_calls_user(self: Pin<&mut Self>) -> bool {
-        matches!(self.project(), BodyProjection::Unstarted { entry: Some(_), .. })
+    fn progress(self: Pin<&mut Self>) -> Progress {
+        match self.project() {
+            BodyProjection::Unstarted { entry: Some(_), .. } => Progress::NeedsInit,
+            BodyProjection::Unstarted { .. } => Progress::Fresh,
+            BodyProjection::Gone => Progress::Gone,
+            _ => Progress::Begun,
+        }
     }
 
     /// Refuses every name of an entry point, because a body has only one entry point. If the entry has an input, the
@@ -444,7 +436,11 @@ where
         if let BodyProjection::Unstarted { body, own, .. } = self.as_mut().project()
             && let Some(body) = body.take()
         {
-            let future = body.open(Context::new(own.take().unwrap_or_else(|| me.control().clone())));
+            let own = match own.take() {
+                Some(own) => own,
+                None => me.control().clone(),
+            };
+            let future = body.open(Context::new(own));
             self.set(Self::Running { future });
         }
         loop {
@@ -454,9 +450,12 @@ where
                 _ => unreachable!("a body is not stepped after its end"),
             };
             if current.upgrade.is_pending() {
-                match settle(current, &polled, |future| self.set(Self::Upgraded { future })) {
+                match settle(current, &polled) {
                     Settled::Asked => continue,
-                    Settled::Replaced => return Ok(Next::Again),
+                    Settled::Replaced(future) => {
+                        self.set(Self::Upgraded { future });
+                        return Ok(Next::Again);
+                    }
                     Settled::Ended => {}
                 }
             }
@@ -471,11 +470,6 @@ where
 
     fn clear(mut self: Pin<&mut Self>, _: &SelfHandle<M>) {
         self.set(Self::Gone);
-    }
-
-    #[inline]
-    fn is_gone(self: Pin<&mut Self>) -> bool {
-        matches!(self.project(), BodyProjection::Gone)
     }
 }
 
@@ -630,12 +624,13 @@ impl<M: Send + 'static, T: Send + 'static> Process for EntryPoints<M, T> {
         }
         loop {
             let polled = future.as_mut().poll(&mut std::task::Context::from_waker(out.waker()));
-            let settled = Current::with(|current| {
-                current.upgrade.is_pending().then(|| settle(current, &polled, |next| *future = next))
-            });
+            let settled = Current::with(|current| current.upgrade.is_pending().then(|| settle(current, &polled)));
             match settled {
                 Some(Settled::Asked) => continue,
-                Some(Settled::Replaced) => return Ok(Next::Again),
+                Some(Settled::Replaced(next)) => {
+                    *future = next;
+                    return Ok(Next::Again);
+                }
                 Some(Settled::Ended) | None => {}
             }
             return match polled {

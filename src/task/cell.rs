@@ -8,24 +8,24 @@
 //! command is two fifths lower (benchmarks `spawn`, `ping-pong`, `yield`).
 //!
 //! ```text
-//!  Cell ┬ JoinBlock ┬ Control ┬ Header   reference counts, operations of the cell's type
-//!       │           │         ├ Head     run state, pid, flags, state
-//!       │           │         └ Inbox    mailbox
-//!       │           └ outcome            output or exit, for the join handle
-//!       ├ schedule                       how the process is queued
-//!       └ machine                        user's code and state, for the owner of the right to run
+//!  Cell ┬ CellBase ┬ JoinBlock ┬ Control ┬ Header   reference counts, operations of the cell's type
+//!       │          │           │         ├ Head     run state, pid, flags, state
+//!       │          │           │         └ Inbox    mailbox
+//!       │          │           └ outcome            output or exit, for the join handle
+//!       │          └ schedule                       how the process is queued
+//!       └ machine                                   user's code and state, for the owner of the right to run
 //! ```
 //!
-//! In the diagram, `Cell`, `JoinBlock` and `Control` each begin with the block to their right. Therefore, a pointer to
-//! the cell is also a pointer to its `JoinBlock`, its `Control` and its `Header`. Addresses use the pointer as a
-//! [`Control`], and join handles use the pointer as a [`JoinBlock`].
+//! In the diagram, `Cell`, `CellBase`, `JoinBlock` and `Control` each begin with the block to their right. Therefore, a
+//! pointer to the cell is also a pointer to its `CellBase`, its `JoinBlock`, its `Control` and its `Header`. Addresses
+//! use the pointer as a [`Control`], and join handles use the pointer as a [`JoinBlock`].
 
 #![allow(unsafe_code)]
 
-use std::cell::UnsafeCell;
+use std::alloc::Layout;
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::{MaybeUninit, offset_of};
+use std::mem::offset_of;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::task::{Context, Poll, Waker};
@@ -45,7 +45,7 @@ use crate::process::state::{
     Borrowed, Clear, Header, HeaderFirst, Joiner, Ref, RunState, RunnableProcess, Schedule, Stepped, Task, VTable,
 };
 use crate::task;
-use crate::task::{Machine, TurnOutcome};
+use crate::task::{Machine, NextTurn, TurnOutcome, TypedMachine};
 
 /// State of the outcome of a process.
 enum Outcome<T> {
@@ -120,104 +120,93 @@ unsafe impl<M, T> HeaderFirst for JoinBlock<M, T> {
     }
 }
 
+/// The part of a cell that does not depend on the type of the machine. The compiler compiles the code of this part once
+/// for each combination of message type, output type and schedule, and not once for each process type.
 #[repr(C)]
-struct Cell<X: Machine, S> {
-    shell: JoinBlock<X::Message, X::Output>,
+struct CellBase<M, T, S> {
+    join: JoinBlock<M, T>,
     schedule: S,
-    /// The function `start` stores the machine in this field, and `finish` drops the machine. Between these two calls,
-    /// the machine is pinned and does not move.
-    machine: UnsafeCell<MaybeUninit<X>>,
 }
 
 // SAFETY: the type is `repr(C)`, and its first field, a join block, is `HeaderFirst`. The function `clear` calls
 // `JoinBlock::clear`, which drops the join block. Then `clear` drops the schedule through a pointer that covers only
-// the schedule. The machine is a `MaybeUninit`, which has no destructor. Either `finish` has dropped the machine, or
-// `start` never stored a machine.
-unsafe impl<X: Machine, S> HeaderFirst for Cell<X, S> {
+// the schedule.
+unsafe impl<M, T, S> HeaderFirst for CellBase<M, T, S> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
-        let _all = |Self { shell: _, schedule: _, machine: _ }| ();
-        // SAFETY: by contract, `this` points to a whole cell, so the fields of the cell are in bounds.
+        let _all = |Self { join: _, schedule: _ }| ();
+        // SAFETY: by contract, `this` points to a whole base, so the fields of the base are in bounds.
         let schedule = unsafe { &raw mut (*this.as_ptr()).schedule };
         // SAFETY: by contract no reference to this field exists any more, and this `Clear` is the only `Clear` for the
         // field.
         let _schedule = unsafe { Clear::new(schedule) };
-        // SAFETY: a cell begins with its join block, so `this` points to a whole join block. By contract no reference
-        // to a field of the cell exists, except to the header. The join block is a field of the cell, so no reference
+        // SAFETY: a base begins with its join block, so `this` points to a whole join block. By contract no reference
+        // to a field of the base exists, except to the header. The join block is a field of the base, so no reference
         // to a field of the join block exists, except to the header.
-        unsafe { JoinBlock::<X::Message, X::Output>::clear(this.cast()) };
+        unsafe { JoinBlock::<M, T>::clear(this.cast()) };
     }
+}
+
+/// The layout of a cell. Only the memory of a cell has this type: no value and no reference of this type exists. The
+/// code uses references to the base, to a part of the base, or to the machine. Each function gets a reference to the
+/// machine from a raw pointer.
+#[repr(C)]
+struct Cell<X: Machine, S> {
+    base: CellBase<X::Message, X::Output, S>,
+    /// The function [`create`] stores the machine in this field, and `finish` drops the machine. Between these two
+    /// calls, the machine is pinned and does not move.
+    machine: X,
 }
 
 /// The right to run a cell, and the references to the cell that the owner of this right uses.
 ///
 /// The other fields are valid until `ready` is consumed.
-struct Entered<'a, X: Machine, S> {
+struct Entered<'a, M: Send + 'static, T, S> {
     ready: RunnableProcess,
-    cell: &'a Cell<X, S>,
-    me: Borrowed<'a, SelfHandle<X::Message>>,
+    base: &'a CellBase<M, T, S>,
+    me: Borrowed<'a, SelfHandle<M>>,
     own: Borrowed<'a, Ref<dyn AnyControl>>,
 }
 
-impl<'a, X: Machine, S: Schedule> Cell<X, S> {
-    const KIND: &'static VTable = &Ref::<Self>::kind(
-        Task { run: Self::run, cancel: Self::cancel, schedule: Self::schedule, joiner: Self::joiner },
+impl<X: Machine, S: Schedule> Cell<X, S> {
+    /// The table of functions for this type of cell. The destructor of the value drops only the base. `finish` has
+    /// dropped the machine earlier.
+    const KIND: &'static VTable = &Ref::<CellBase<X::Message, X::Output, S>>::kind(
+        Layout::new::<Self>(),
+        Task {
+            run: Self::run,
+            cancel: Self::cancel,
+            schedule: CellBase::<X::Message, X::Output, S>::schedule,
+            joiner: JoinBlock::<X::Message, X::Output>::joiner_at,
+        },
         Some(X::name),
     );
 
-    /// Takes over the right to run a cell.
-    ///
     /// # Safety
-    /// `at` points to the header of a cell of this type, with the provenance of the whole cell. The machine of the cell
-    /// was started and has not finished. The caller owns the right to run the process and the reference count of this
-    /// right, and passes both to this function. After `ready` is consumed, the caller does not use the other fields of
-    /// the result.
-    #[inline(always)]
-    unsafe fn enter(at: NonNull<Header>) -> Entered<'a, X, S> {
-        // SAFETY: the pointer `at` points to the header of a task and has the provenance of the whole cell. The caller
-        // passes two things to this function: the right to run, and the reference count of this right. The new
-        // `RunnableProcess` takes both.
-        let ready = unsafe { RunnableProcess::new(at) };
-        // SAFETY: by contract, `at` points to the header of a cell of this type. The cell is alive, because `ready`
-        // owns a reference count. By contract, the reference to the cell is not used after `ready` is consumed.
-        let cell = unsafe { at.cast::<Self>().as_ref() };
-        // SAFETY: the requirements of `me` for `at` are also requirements of this function. By contract, `ready` keeps
-        // the cell alive until the last use of `me`.
-        let me = unsafe { Self::me(at) };
-        // SAFETY: the requirements of `own` for `at` are also requirements of this function. By contract, `ready` keeps
-        // the cell alive until the last use of `own`.
-        let own = unsafe { Self::own(at) };
-        Entered { ready, cell, me, own }
-    }
-
-    /// # Safety
-    /// The requirements of [`enter`](Self::enter), except the requirement for the fields of the result.
+    /// `at` points to the header of a cell of the type `Cell<X, S>`, with the provenance of the whole cell. The caller
+    /// owns the right to run the process and the reference count of this right, and passes both to this function. The
+    /// function [`create`] has stored the machine of the cell, and [`finish`](Self::finish) has not dropped the machine.
     unsafe fn run(at: NonNull<Header>) {
         // SAFETY: the caller of this function guarantees the requirements of `enter`, except the requirement for the
         // other fields of the result. This function uses these fields only before it consumes `ready`, at the end.
-        let Entered { ready, cell, me, own } = unsafe { Self::enter(at) };
-        if cell.shell.control.head.run.begin() {
-            cell.shell.control.close_slot(&ready);
-        }
+        let Entered { ready, base, me, own } = unsafe { CellBase::<X::Message, X::Output, S>::enter(at) };
+        let control = &base.join.control;
+        control.begin_turn(&ready);
         // SAFETY: a reference to the machine needs the right to run this process. The value `ready` is the only such
         // right, so no other reference to the machine exists. This right is consumed below, after the last use of
         // `machine`.
-        let machine = unsafe { cell.machine() };
-        let mut end = None;
+        let mut machine = unsafe { Self::machine(at) };
+        let (progress, mut output, mut failure) = (machine.as_mut().progress(), None, None);
         // The function `turn` catches panics of user code. If the runtime's own code panics, `ready` is dropped, and
         // the process exits.
-        match task::turn(machine, &me, &own, ready.in_turn(), &mut Context::from_waker(&ready.waker()), &mut end) {
-            TurnOutcome::Again => ready.schedule(WakeSource::Turn),
-            TurnOutcome::Waits => ready.wait(),
-            // SAFETY: the slot is open. The turn returns `WaitsOpen` only if a receiver has noted that it waits with an
-            // open slot. The receiver makes this note in the present turn. At this time, the receiver has opened the
-            // slot under the mailbox's lock, or the mark of this lock shows that the slot is still open. The receiver
-            // removes the note before it closes the slot. While the process is active, no other thread closes its slot.
-            TurnOutcome::WaitsOpen => unsafe { ready.wait_open() },
+        let mut typed = TypedMachine::new(machine, &me, &mut output);
+        let outcome = task::turn(&mut typed, progress, &control.head, &own, &ready, &mut failure);
+        match outcome {
+            TurnOutcome::Continues(next) => end_turn(ready, next),
             // SAFETY: `finish` requires the right to run this cell, and `ready` is this right. The turn has ended the
             // process. If `left` is true, the turn has taken over the reference count that the pid table owned, and
             // `finish` gets this count.
-            TurnOutcome::Over(left) => unsafe { Self::finish(ready, &mut end, left) },
+            TurnOutcome::Over(left) => unsafe { Self::finish(ready, &mut output, failure, left) },
         }
     }
 
@@ -226,8 +215,8 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     unsafe fn cancel(at: NonNull<Header>) {
         // SAFETY: the caller of this function guarantees the requirements of `enter`, except the requirement for the
         // other fields of the result. This function uses these fields only before it consumes `ready`, at the end.
-        let Entered { ready, cell, me, own } = unsafe { Self::enter(at) };
-        if !cell.schedule.is_here() {
+        let Entered { ready, base, me, own } = unsafe { CellBase::<X::Message, X::Output, S>::enter(at) };
+        if !base.schedule.is_here() {
             // The machine belongs to another thread, and must not be dropped on this thread. Therefore, the machine and
             // the reference count of the right to run are leaked.
             return std::mem::forget(ready);
@@ -235,88 +224,156 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
         // SAFETY: a reference to the machine needs the right to run this process. The value `ready` is the only such
         // right, so no other reference to the machine exists. This right is consumed below, after the last use of
         // `machine`.
-        let machine = unsafe { cell.machine() };
-        let left = task::give_up(machine, &me, &own, ready.in_turn());
+        let mut machine = unsafe { Self::machine(at) };
+        let (progress, mut output) = (machine.as_mut().progress(), None);
+        let mut typed = TypedMachine::new(machine, &me, &mut output);
+        let left = task::give_up(&mut typed, progress, &base.join.control.head, &own, ready.in_turn());
         // SAFETY: `finish` requires the right to run this cell, and `ready` is this right. The call of `give_up` has
         // ended the process. If `left` is true, `give_up` has taken over the reference count that the pid table owned,
         // and `finish` gets this count.
-        unsafe { Self::finish(ready, &mut None, left) };
+        unsafe { Self::finish(ready, &mut output, None, left) };
+    }
+
+    /// Returns a pointer to the memory of the machine.
+    ///
+    /// # Safety
+    /// `at` points to the header of a cell of this type, with the provenance of the whole cell.
+    #[inline]
+    unsafe fn machine_at(at: NonNull<Header>) -> *mut X {
+        // SAFETY: by contract, `at` points to a whole cell, so the field is in bounds.
+        unsafe { &raw mut (*at.as_ptr().cast::<Self>()).machine }
     }
 
     /// # Safety
-    /// The caller has the right to run the process, and uses the result only while the caller has this right. The
-    /// caller has no other reference to the machine.
-    #[expect(clippy::mut_from_ref, reason = "the holder of the right to run is the only user")]
-    unsafe fn machine(&self) -> Pin<&mut X> {
-        // SAFETY: the machine is accessed only with the right to run the process, and there is only one right. By
-        // contract, the caller has this right while the caller uses the result, and has no other reference to the
-        // machine. `start` initializes the machine before it creates the first right to run, and `finish` drops the
-        // machine after it has received the last right. Therefore, the machine is initialized.
-        let machine = unsafe { &mut *self.machine.get().cast::<X>() };
+    /// `at` points to the header of a cell of this type, with the provenance of the whole cell. The caller has
+    /// exclusive access to the machine: either the caller has the right to run the process and uses the result only
+    /// while the caller has this right, or no right to run the process exists yet. The caller has no other reference to
+    /// the machine.
+    #[inline]
+    unsafe fn machine<'a>(at: NonNull<Header>) -> Pin<&'a mut X> {
+        // SAFETY: by contract, `at` points to the header of a cell of this type, with the provenance of the whole cell.
+        let machine = unsafe { Self::machine_at(at) };
+        // SAFETY: by contract, the caller has exclusive access to the machine. `create` initializes the machine before
+        // it creates the first right to run, and `finish` drops the machine after it has received the last right.
+        // Therefore, the machine is initialized.
+        let machine = unsafe { &mut *machine };
         // SAFETY: the machine stays in the cell, which does not move, until `finish` drops it there.
         unsafe { Pin::new_unchecked(machine) }
     }
 
-    /// Returns the [`SelfHandle`] of the process. The result owns no reference count.
+    /// Step 14, the last step of an exit (see `host/exit.rs`). Drops the machine, and calls [`CellBase::finish`].
     ///
     /// # Safety
-    /// The requirements of [`run`](Self::run). The result is used only while the caller has the right to run the
-    /// process.
+    /// `ready` is the right to run a cell of this type, and the process of this cell has exited. If `left` is true, the
+    /// caller also passes a second reference count to this function, namely the count that the pid table owned. The
+    /// caller uses no reference to the machine any more.
     #[inline]
-    unsafe fn me(at: NonNull<Header>) -> Borrowed<'a, SelfHandle<X::Message>> {
-        // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The reference
-        // owns no reference count, because `Borrowed` never drops the reference. By contract, the caller uses the
-        // reference only while the caller's right to run keeps the cell alive.
-        Borrowed::new(SelfHandle::new(unsafe { Ref::from_at(at.cast()) }))
-    }
-
-    /// Returns a reference to the control block of the process. The type of the reference does not contain the message
-    /// type. The result owns no reference count.
-    ///
-    /// # Safety
-    /// The requirements of [`me`](Self::me).
-    #[inline]
-    unsafe fn own(at: NonNull<Header>) -> Borrowed<'a, Ref<dyn AnyControl>> {
-        // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The reference
-        // owns no reference count, because `Borrowed` never drops the reference. By contract, the caller uses the
-        // reference only while the caller's right to run keeps the cell alive.
-        Borrowed::new(unsafe { Ref::<Control<X::Message>>::from_at(at.cast()) }.into_any())
-    }
-
-    /// Step 14, the last step of an exit (see `host/exit.rs`). Drops the machine, passes the outcome to the join
-    /// handle, and releases the reference counts.
-    ///
-    /// # Safety
-    /// `ready` is the right to run a cell of this type, whose process has exited. If `left` is true, the caller also
-    /// passes a second reference count to this function, namely the count that the pid table owned.
-    #[inline]
-    unsafe fn finish(ready: RunnableProcess, outcome: &mut Option<Result<X::Output, Exit>>, left: bool) {
+    unsafe fn finish(ready: RunnableProcess, output: &mut Option<X::Output>, failure: Option<Exit>, left: bool) {
+        // The right is consumed before the machine is dropped. If the destructor of the machine panicked while the
+        // right existed, the drop of the right would use the machine again.
         let at = ready.into_at();
-        // SAFETY: by contract, `at` points to the header of a cell of this type. The cell is alive until its reference
-        // counts are released below.
-        let cell = unsafe { at.cast::<Self>().as_ref() };
+        // SAFETY: by contract, `at` points to the header of a cell of this type. The pointer in a right has the
+        // provenance of the whole cell.
+        let machine = unsafe { Self::machine_at(at) };
         // SAFETY: the machine is accessed only with the right to run the process. The value `ready` was the only such
-        // right, and this function creates no other right from `ready`. Therefore, no other reference to the machine
-        // exists. `start` initialized the machine. The machine is dropped only here, and is not accessed afterwards.
-        unsafe { cell.machine.get().cast::<X>().drop_in_place() };
-        cell.schedule.note_exit();
+        // right, and no other right is created from it. By contract, the caller uses no reference to the machine any
+        // more. `create` initialized the machine. The machine is dropped only here, and is not accessed afterwards.
+        unsafe { machine.drop_in_place() };
+        // SAFETY: this function has received the right to run the process and the reference counts, and passes them to
+        // `CellBase::finish`. A cell of this type begins with such a base.
+        unsafe { CellBase::<X::Message, X::Output, S>::finish(at, output, failure, left) };
+    }
+}
+
+/// Ends a turn of a process that has not exited.
+#[inline]
+fn end_turn(ready: RunnableProcess, next: NextTurn) {
+    match next {
+        NextTurn::Again => ready.schedule(WakeSource::Turn),
+        NextTurn::Waits => ready.wait(),
+        // SAFETY: the slot is open. The turn returns `WaitsOpen` only if a receiver has noted that it waits with an
+        // open slot. The receiver makes this note in the present turn. At this time, the receiver has opened the slot
+        // under the mailbox's lock, or the mark of this lock shows that the slot is still open. The receiver removes
+        // the note before it closes the slot. While the process is active, no other thread closes its slot.
+        NextTurn::WaitsOpen => unsafe { ready.wait_open() },
+    }
+}
+
+impl<'a, M: Send + 'static, T, S: Schedule> CellBase<M, T, S> {
+    /// Allocates a cell, and creates its base. The memory of the machine stays uninitialized. The cell has three reference counts: for
+    /// the pid table, for the join handle, and for the right to run. If `keeps_itself` is true, the cell has a fourth
+    /// reference count, which is for the machine. The caller owns these reference counts.
+    ///
+    /// # Safety
+    /// `kind` is the vtable of a cell that begins with a base of this type.
+    #[inline(always)]
+    unsafe fn allocate(kind: &'static VTable, keeps_itself: bool, schedule: S, parts: ControlParts) -> NonNull<Header> {
+        let make = |header| {
+            let control = parts.fill(header, RunState::active());
+            Self { join: JoinBlock { control, outcome: Lock::new(Outcome::new()) }, schedule }
+        };
+        // SAFETY: `kind` was created for such a base, and the number of reference counts is at least 1. `with` returns
+        // a reference that owns one reference count, and the caller of `with` owns the other reference counts.
+        // `into_at` converts the reference to a pointer without releasing its reference count. Therefore, the caller
+        // of this function owns all reference counts.
+        unsafe { Ref::with(kind, 3 + u32::from(keeps_itself), make) }.into_at().cast()
+    }
+
+    /// Takes over the right to run a cell.
+    ///
+    /// # Safety
+    /// `at` points to the header of a cell that begins with a base of this type, with the provenance of the whole
+    /// cell. The caller owns the right to run the process and the reference count of this right, and passes both to
+    /// this function. After `ready` is consumed, the caller does not use the other fields of the result.
+    #[inline(always)]
+    unsafe fn enter(at: NonNull<Header>) -> Entered<'a, M, T, S> {
+        // SAFETY: the pointer `at` points to the header of a task and has the provenance of the whole cell. The caller
+        // passes two things to this function: the right to run, and the reference count of this right. The new
+        // `RunnableProcess` takes both.
+        let ready = unsafe { RunnableProcess::new(at) };
+        // SAFETY: by contract, `at` points to the header of a cell that begins with a base of this type. The cell is
+        // alive, because `ready` owns a reference count. By contract, the reference to the base is not used after
+        // `ready` is consumed.
+        let base = unsafe { at.cast::<Self>().as_ref() };
+        // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The reference
+        // owns no reference count, because `Borrowed` never drops the reference. By contract, `ready` keeps the cell
+        // alive until the last use of the reference.
+        let me = Borrowed::new(SelfHandle::new(unsafe { Ref::from_at(at.cast()) }));
+        // SAFETY: the reasons for `me` apply to `own` too.
+        let own = Borrowed::new(unsafe { Ref::<Control<M>>::from_at(at.cast()) }.into_any());
+        Entered { ready, base, me, own }
+    }
+
+    /// The last part of step 14 of an exit (see `host/exit.rs`). Passes the outcome to the join handle, and releases
+    /// the reference counts.
+    ///
+    /// # Safety
+    /// `at` points to the header of a cell that begins with a base of this type, with the provenance of the whole cell.
+    /// The process of this cell has exited. The caller passes the right to run the process and the reference count of
+    /// this right to this function. If `left` is true, the caller also passes a second reference count, namely the count
+    /// that the pid table owned.
+    #[inline]
+    unsafe fn finish(at: NonNull<Header>, output: &mut Option<T>, failure: Option<Exit>, left: bool) {
+        // SAFETY: by contract, `at` points to the header of a cell that begins with a base of this type. The cell is
+        // alive until its reference counts are released below.
+        let Self { join, schedule } = unsafe { at.cast::<Self>().as_ref() };
+        schedule.note_exit();
         // One reference count belongs to the right to run. If `left` is true, this function also releases the reference
         // count that the pid table owned.
         let counts = 1 + u32::from(left);
         // The join handle owns a reference count. If the number of references is exactly `counts`, the handle was
         // dropped, and no task can receive the outcome.
-        if cell.shell.control.header.is_alone_with(counts) {
-            cell.shell.discard(outcome);
+        if join.control.header.is_alone_with(counts) {
+            join.discard(output, failure);
         } else {
-            cell.shell.settle(outcome);
+            join.settle(output, failure);
         }
         // This call counts the end of the exit in the metrics. The call comes after `settle`, which wakes the task that
         // awaits the join handle.
-        cell.shell.control.head.host().shared().metrics.end_exit();
-        // SAFETY: `end` requires the right to run the process. This function received the right in `ready`. The call of
-        // `into_at` has consumed `ready`. Therefore the right to run no longer exists as a value, and no other code can
-        // use it. This function does not access the outcome after `settle` or `discard`.
-        unsafe { cell.shell.control.head.run.end() };
+        join.control.head.host().shared().metrics.end_exit();
+        // SAFETY: `end` requires the right to run the process. The caller has passed this right to this function, and
+        // the right no longer exists as a value. Therefore no other code can use it. This function does not access the outcome after `settle` or `discard`.
+        unsafe { join.control.head.run.end() };
         // SAFETY: one reference count belonged to the right to run. If `left` is true, the other reference count is the
         // count that the pid table owned. The caller passed this count to this function. The cell is not accessed after
         // this call.
@@ -324,22 +381,11 @@ impl<'a, X: Machine, S: Schedule> Cell<X, S> {
     }
 
     /// # Safety
-    /// `at` points to the header of a cell of this type, with the provenance of the whole cell. The cell is alive
-    /// during the call, and its entry stays in the pid table during the call. Therefore the process is not over, and no
-    /// thread calls [`JoinBlock::take_alone`] before this call returns. So this call may lock the outcome.
-    unsafe fn joiner(at: NonNull<Header>) -> Option<Joiner> {
-        // SAFETY: by contract, `at` points to the header of a cell of this type, and the cell is alive. A cell begins
-        // with its join block, and `at` has the provenance of the whole cell. By contract, `JoinBlock::joiner` may lock
-        // the outcome.
-        unsafe { at.cast::<JoinBlock<X::Message, X::Output>>().as_ref() }.joiner()
-    }
-
-    /// # Safety
-    /// The requirements of [`run`](Self::run).
+    /// The requirements of [`Cell::run`], for a cell that begins with a base of this type.
     unsafe fn schedule(at: NonNull<Header>, source: WakeSource<'_>) {
-        // SAFETY: by contract, `at` points to the header of a cell of this type, and the caller's right to run keeps
-        // the cell alive. The `Schedule` is cloned, because a queued process may run, exit and be freed on another
-        // thread before `schedule` returns.
+        // SAFETY: by contract, `at` points to the header of a cell that begins with a base of this type, and the
+        // caller's right to run keeps the cell alive. The `Schedule` is cloned, because a queued process may run, exit
+        // and be freed on another thread before `schedule` returns.
         let schedule = unsafe { at.cast::<Self>().as_ref() }.schedule.clone();
         // SAFETY: the caller of this function passes the right to run this task, and the reference count that belongs
         // to this right. The new `RunnableProcess` takes over this right and this count.
@@ -366,14 +412,14 @@ impl<M, T> JoinBlock<M, T> {
     /// Drops the outcome, because the join handle was dropped. If the process failed and no link or monitor received
     /// the exit, reports the failure.
     #[inline]
-    fn discard(&self, outcome: &mut Option<Result<T, Exit>>) {
-        if !matches!(outcome, Some(Ok(_))) {
+    fn discard(&self, output: &mut Option<T>, failure: Option<Exit>) {
+        if output.is_none() {
             self.report_unobserved();
+            drop(failure.map(Held::new));
         }
-        // An output without a destructor is not moved. Only an outcome with a destructor is moved out of `outcome`, so
-        // that it can be dropped.
-        if std::mem::needs_drop::<T>() || matches!(outcome, Some(Err(_))) {
-            drop(outcome.take().map(Held::new));
+        // Only an output with a destructor is moved, so that it can be dropped.
+        if std::mem::needs_drop::<T>() {
+            drop(output.take().map(Held::new));
         }
     }
 
@@ -384,16 +430,17 @@ impl<M, T> JoinBlock<M, T> {
     }
 
     /// Passes the outcome of an exited process to the join handle, and wakes the task that awaits the join handle.
-    fn settle(&self, outcome: &mut Option<Result<T, Exit>>) {
+    fn settle(&self, output: &mut Option<T>, failure: Option<Exit>) {
         let mut current = self.outcome.lock();
         // The destructor of the outcome is user code, and the waker is user code. Therefore, both are called without
         // the lock.
         let Outcome::Awaited { waker, .. } = &mut *current else {
             drop(current);
-            return self.discard(outcome);
+            return self.discard(output, failure);
         };
         let waiting = waker.take();
-        *current = Outcome::Over(outcome.take().map(Held::new));
+        let outcome = failure.map_or_else(|| output.take().map(Ok), |exit| Some(Err(exit)));
+        *current = Outcome::Over(outcome.map(Held::new));
         drop(current);
         if let Some(waker) = waiting {
             panic::wake(waker);
@@ -419,6 +466,17 @@ impl<M, T> JoinBlock<M, T> {
         drop(current);
         drop(former);
         Ok(())
+    }
+
+    /// # Safety
+    /// `at` points to the header of a cell that begins with a join block of this type, with the provenance of the whole
+    /// cell. The cell is alive during the call, and its entry stays in the pid table during the call. Therefore the
+    /// process is not over, and no thread calls [`take_alone`](Self::take_alone) before this call returns. So this call
+    /// may lock the outcome.
+    unsafe fn joiner_at(at: NonNull<Header>) -> Option<Joiner> {
+        // SAFETY: by contract, `at` points to the header of a cell that begins with a join block of this type, and the
+        // cell is alive. By contract, `joiner` may lock the outcome.
+        unsafe { at.cast::<Self>().as_ref() }.joiner()
     }
 
     /// Returns the process that awaits the join handle.
@@ -462,70 +520,62 @@ impl<M, T> JoinBlock<M, T> {
     }
 }
 
-/// A process that has a pid but no machine yet. Other processes may already have references to this process. If this
-/// value is dropped, the process never starts.
-pub(crate) struct ReservedProcess<X: Machine, S> {
-    /// When the process starts, the right to run the process takes over the reference count of this reference.
-    run: Ref<Control<X::Message>>,
-    handle: Ref<Control<X::Message>>,
-    /// The reference that the machine will keep. The value is `None` if the machine keeps no reference to its process.
-    own: Option<Ref<Control<X::Message>>>,
-    _cell: PhantomData<fn(Cell<X, S>)>,
+/// A new process that is not queued yet.
+pub(crate) struct Created<T, M: Send + 'static> {
+    pub(crate) joined: Joined<T, M>,
+    /// The right to run the process. The owner must queue the process.
+    pub(crate) ready: RunnableProcess,
 }
 
-impl<X: Machine, S> fmt::Debug for ReservedProcess<X, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ReservedProcess")
+/// Creates the cell of a new process. Also returns the reference for the pid table.
+#[inline(always)]
+pub(crate) fn create<X: Machine, S: Schedule>(
+    machine: X,
+    schedule: S,
+    parts: ControlParts,
+) -> (Ref<dyn AnyControl>, Created<X::Output, X::Message>) {
+    // SAFETY: `KIND` is the vtable of a cell that begins with such a base.
+    let at =
+        unsafe { CellBase::<X::Message, X::Output, S>::allocate(Cell::<X, S>::KIND, X::KEEPS_ITSELF, schedule, parts) };
+    // SAFETY: `at` points to the header of a new cell of this type, with the provenance of the whole cell.
+    let place = unsafe { Cell::<X, S>::machine_at(at) };
+    // SAFETY: the place is in the memory of the cell, and is aligned for a machine. No other code accesses the machine,
+    // because the machine is accessed only with the right to run the process. No such right exists yet: the run state
+    // was active from the beginning, and a wake-up of an active process creates no right.
+    unsafe { place.write(machine) };
+    if X::KEEPS_ITSELF {
+        // SAFETY: `at` points to the header of a cell of this type, with the provenance of the whole cell. The machine
+        // was stored above. This function creates the first right to run at its end, and no right exists earlier.
+        // Therefore this function has exclusive access to the machine.
+        let machine = unsafe { Cell::<X, S>::machine(at) };
+        // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The call of
+        // `allocate` has created a reference count for the machine.
+        machine.keep(unsafe { Ref::from_at(at.cast()) });
     }
+    // SAFETY: `at` points to the header of a cell that `allocate` has created. The machine is stored, and no right to
+    // run the process exists yet. No reference owns the reference counts of the results yet.
+    unsafe { Created::new(at) }
 }
 
-impl<X: Machine, S: Schedule> ReservedProcess<X, S> {
-    /// Creates the cell. Returns a reference for the pid table, and the reserved process.
+impl<T, M: Send + 'static> Created<T, M> {
+    /// Returns the first references to a new process, and the reference for the pid table.
+    ///
+    /// # Safety
+    /// `at` points to the header of a cell that [`CellBase::allocate`] has created, with the provenance of the whole cell.
+    /// The cell has the message type `M` and the output type `T`. Its machine is stored. This function is called once
+    /// for the cell.
     #[inline]
-    pub(crate) fn new(schedule: S, blank: ControlParts) -> (Ref<dyn AnyControl>, Self) {
-        let make = |header| {
-            let shell =
-                JoinBlock { control: blank.fill(header, RunState::active()), outcome: Lock::new(Outcome::new()) };
-            Cell { shell, schedule, machine: UnsafeCell::new(MaybeUninit::uninit()) }
-        };
-        let counts = 3 + u32::from(X::KEEPS_ITSELF);
-        // SAFETY: `KIND` is the vtable of this type of cell, and `counts` is at least 1. `with` returns a reference
-        // that owns one reference count, and the caller of `with` owns the other reference counts. `into_at` converts
-        // the reference to a pointer without releasing its reference count. Therefore, this function owns all reference
-        // counts, and the calls of `count` below use all of them. There are three reference counts. If the machine
-        // keeps a reference, there is a fourth reference count.
-        let at = unsafe { Ref::<Cell<X, S>>::with(Cell::<X, S>::KIND, counts, make) }.into_at().cast();
-        // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The closure
-        // `count` is called as often as there are reference counts, and each call uses one reference count.
-        let count = || unsafe { Ref::<Control<X::Message>>::from_at(at) };
-        let reserved = Self { run: count(), handle: count(), own: X::KEEPS_ITSELF.then(count), _cell: PhantomData };
-        (count().into_any(), reserved)
-    }
-
-    pub(crate) fn control(&self) -> &Ref<Control<X::Message>> {
-        &self.handle
-    }
-
-    /// Stores the machine, and returns the right to run. The caller must queue the process.
-    #[inline]
-    pub(crate) fn start(self, machine: X) -> (Joined<X::Output, X::Message>, RunnableProcess) {
-        let at = self.run.into_at().cast::<Header>();
-        // SAFETY: `new` made a cell of this type, and `run` owned one of the reference counts of the cell. This
-        // reference count now belongs to this function.
-        let cell = unsafe { at.cast::<Cell<X, S>>().as_ref() };
-        // SAFETY: the machine is accessed only with the right to run the process. No such right exists yet: the run
-        // state was active from the beginning, and a wake-up of an active process creates no right. Therefore, no other
-        // access to the machine exists.
-        unsafe { (*cell.machine.get()).write(machine) };
-        if let Some(own) = self.own {
-            // SAFETY: this function creates the first right to run at its end, and no right exists earlier. Therefore
-            // this function has exclusive access. The machine was stored above.
-            unsafe { cell.machine() }.keep(own);
-        }
+    unsafe fn new(at: NonNull<Header>) -> (Ref<dyn AnyControl>, Self) {
+        // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The call of
+        // `allocate` has created a reference count for the pid table.
+        let entry = unsafe { Ref::<Control<M>>::from_at(at.cast()) };
+        // SAFETY: the reasons for `entry` apply to `handle` too. The reference count was created for the join handle.
+        let handle = unsafe { Ref::<Control<M>>::from_at(at.cast()) };
         // SAFETY: a cell is a task, and `at` has the provenance of the whole cell. This is the first right to run the
-        // task. The run state is active, and a wake-up of an active process creates no second right. The reference
-        // count is the count that `run` owned.
-        (Joined::new(self.handle, JoinStage::Begun), unsafe { RunnableProcess::new(at) })
+        // task. The run state is active, and a wake-up of an active process creates no second right. The call of
+        // `allocate` has created a reference count for this right.
+        let ready = unsafe { RunnableProcess::new(at) };
+        (entry.into_any(), Self { joined: Joined::new(handle, JoinStage::Begun), ready })
     }
 }
 
@@ -586,9 +636,9 @@ impl<T, M: Send + 'static> Joined<T, M> {
     }
 
     #[inline]
-    fn shell(&self) -> Option<&JoinBlock<M, T>> {
-        // SAFETY: the address points to a cell if `has_begun` returns true. Only `start` creates such a `Joined`, and
-        // the cell of this `Joined` has the message type `M` and the output type `T`. The cell begins with a
+    fn join_block(&self) -> Option<&JoinBlock<M, T>> {
+        // SAFETY: the address points to a cell if `has_begun` returns true. Only `Created::new` creates such a `Joined`,
+        // and the cell of this `Joined` has the message type `M` and the output type `T`. The cell begins with a
         // `JoinBlock<M, T>`, and both types are `repr(C)`. The address owns a reference count that keeps the cell
         // alive, and the pointer of the address has the provenance of the whole cell.
         self.has_begun().then(|| unsafe { self.address.control().at().cast().as_ref() })
@@ -597,21 +647,21 @@ impl<T, M: Send + 'static> Joined<T, M> {
     /// Returns whether the next poll resolves.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
-        self.shell().is_none_or(|shell| shell.control.head.run.is_over())
+        self.join_block().is_none_or(|join| join.control.head.run.is_over())
     }
 
     /// Polls for the outcome. Resolves to `None` if the process was dropped with its runtime, or if the spawn was
-    /// refused. If this thread runs a step of a process, and this process belongs to the same runtime, `by` returns the
-    /// pid word of this process. Otherwise `by` returns 0.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, by: impl FnOnce() -> u64) -> Poll<Option<Result<T, Exit>>> {
-        let Some(shell) = self.shell() else { return Poll::Ready(None) };
+    /// refused. If this thread runs a step of a process, and this process belongs to the same runtime, `by` is the pid
+    /// word of this process. Otherwise `by` is 0.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, by: u64) -> Poll<Option<Result<T, Exit>>> {
+        let Some(join) = self.join_block() else { return Poll::Ready(None) };
         // If the process has already exited, neither a waker nor a lock is needed. This case is common.
-        let outcome = if shell.control.head.run.is_over() {
+        let outcome = if join.control.head.run.is_over() {
             // SAFETY: the check above has found that the process is over. This is the only join handle of the process,
             // and it is borrowed mutably.
-            unsafe { shell.take_alone() }
+            unsafe { join.take_alone() }
         } else {
-            match shell.await_with(cx.waker(), by()) {
+            match join.await_with(cx.waker(), by) {
                 Ok(()) => {
                     self.stage = JoinStage::Waits;
                     return Poll::Pending;
@@ -630,9 +680,9 @@ impl<T, M: Send + 'static> Drop for Joined<T, M> {
         // The handle may be dropped at the same time as the process exits. Either the drop finds the outcome, or the
         // exit finds that the handle was dropped. In both cases, a failure is reported exactly once.
         if matches!(self.stage, JoinStage::Begun | JoinStage::Waits)
-            && let Some(shell) = self.shell()
+            && let Some(join) = self.join_block()
         {
-            shell.detach();
+            join.detach();
         }
     }
 }
@@ -651,7 +701,7 @@ impl Listed<'_, dyn AnyControl> {
     /// Returns the process that awaits the join handle of this process, if there is such a process.
     pub(crate) fn joiner(&self) -> Option<Joiner> {
         // SAFETY: this thread holds the lock of the slot that contains the entry. An exit takes this lock to remove the
-        // entry (step 6 in `host/exit.rs`), and ends the run state afterwards (`Cell::finish`). Therefore the process
+        // entry (step 6 in `host/exit.rs`), and ends the run state afterwards (`CellBase::finish`). Therefore the process
         // is not over before this call returns, and the unlocks in this call happen before `JoinBlock::take_alone`.
         unsafe { self.entry().joiner() }
     }

@@ -1,6 +1,6 @@
 //! The actions before and after each step of a process: the check of limits, the dispatch of commands, and the
-//! notification of callers. These functions do not depend on the type of the body. Therefore, these functions are
-//! compiled only once. In contrast, the generic functions of `task.rs` are compiled once for each body of a program.
+//! notification of callers. These functions, and the turn in `task.rs`, do not depend on the type of the process.
+//! Therefore, the compiler compiles them once.
 
 use crate::context::time::reuse;
 use crate::host::control::{AnyControl, Head, flag};
@@ -41,6 +41,17 @@ impl<'a> Around<'a> {
     }
 
     #[inline]
+    pub(super) fn own(&self) -> &'a Ref<dyn AnyControl> {
+        self.own
+    }
+
+    /// Counts a step that has ended. The thread that runs the process calls this function.
+    #[inline]
+    pub(super) fn count_step(&self) {
+        self.head.count_step(|| self.own.count_batch());
+    }
+
+    #[inline]
     pub(super) fn head(&self) -> &'a Head {
         self.head
     }
@@ -49,6 +60,11 @@ impl<'a> Around<'a> {
     #[inline]
     pub(super) fn address(&self) -> usize {
         self.own.identity()
+    }
+
+    /// Returns the name of the type of the process's code.
+    pub(super) fn type_name(&self) -> &'static str {
+        self.own.type_name().unwrap_or_default()
     }
 
     /// Returns the number of strong references to the process.
@@ -229,7 +245,7 @@ impl<'a> Around<'a> {
     }
 
     /// Passes the commands of the step to their handlers, in the order in which the step yielded the commands.
-    #[inline]
+    #[inline(always)]
     pub(super) fn dispatch(&self) {
         if let Some(yields) = self.head.yields_if_any() {
             self.dispatch_all::<false>(yields);

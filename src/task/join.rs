@@ -111,11 +111,10 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
     /// this poll, and this process belongs to the same runtime as the awaited process, `by` is the pid of the polling
     /// process.
     fn poll_with_foreign_waker(&mut self, cx: &mut Cx<'_>, by: Option<Pid>) -> Poll<Option<Result<T, Exit>>> {
-        let polled = self.guard.over_foreign(cx, |cx| self.joined.poll(cx, || by.map_or(0, Pid::word)));
+        let polled = self.guard.over_foreign(cx, |cx| self.joined.poll(cx, by.map_or(0, Pid::word)));
         if let (Poll::Pending, Some(by)) = (&polled, by) {
             let shared = self.control().head.host().shared();
-            let exists = |pid| shared.pid_table.with(pid, |_| Ok(())).is_some();
-            shared.blocked_steps.note_join(by, self.pid(), exists);
+            shared.note_join(by, self.pid());
         }
         polled
     }
@@ -130,7 +129,7 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
         );
         let polled = if self.joined.is_ready() {
             // This poll registers no waker. The awaited process has exited, so the current step does not belong to it.
-            self.joined.poll(cx, || 0)
+            self.joined.poll(cx, 0)
         } else {
             let pid = self.pid();
             let (by, is_own_waker) = Current::with(|current| (current.pid(), current.is_own_waker(cx.waker())));
@@ -141,7 +140,7 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
             }
             let by = by.filter(|by| by.is_in_same_runtime(pid));
             if is_own_waker {
-                self.joined.poll(cx, || by.map_or(0, Pid::word))
+                self.joined.poll(cx, by.map_or(0, Pid::word))
             } else {
                 self.poll_with_foreign_waker(cx, by)
             }

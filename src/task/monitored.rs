@@ -16,7 +16,7 @@ use crate::process::error::InitError;
 use crate::process::exit::Exit;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
-use crate::task::Machine;
+use crate::task::{Machine, Progress};
 
 pin_project! {
     pub(crate) struct Monitored<X> {
@@ -57,13 +57,8 @@ impl<X: Machine> Machine for Monitored<X> {
     }
 
     #[inline]
-    fn is_fresh(self: Pin<&mut Self>) -> bool {
-        self.project().machine.is_fresh()
-    }
-
-    #[inline]
-    fn init_calls_user(self: Pin<&mut Self>) -> bool {
-        self.project().machine.init_calls_user()
+    fn progress(self: Pin<&mut Self>) -> Progress {
+        self.project().machine.progress()
     }
 
     #[inline]
@@ -89,11 +84,6 @@ impl<X: Machine> Machine for Monitored<X> {
     #[inline]
     fn clear(self: Pin<&mut Self>, me: &SelfHandle<X::Message>) {
         self.project().machine.clear(me);
-    }
-
-    #[inline]
-    fn is_gone(self: Pin<&mut Self>) -> bool {
-        self.project().machine.is_gone()
     }
 
     #[inline]

@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::context::me::SelfHandle;
 use crate::context::step::Process;
 use crate::host::cancel::inherited::{CancelSources, InheritedContext};
-use crate::host::control::{AnyControl, Head, flag};
+use crate::host::control::{AnyControl, flag};
 use crate::host::job::Anywhere;
 use crate::host::link::{SpawnLinks, Watch};
 use crate::host::timer::owned::call_at;
@@ -27,7 +27,7 @@ use crate::process::state::wake_source::WakeSource;
 use crate::process::state::{Ref, RunnableProcess, Schedule};
 use crate::task::Machine;
 use crate::task::body::{Body, with_machine, with_process};
-use crate::task::cell::{Joined, ReservedProcess};
+use crate::task::cell::{Created, Joined, create};
 use crate::task::join::{JoinHandle, KillOnDrop};
 use crate::task::monitored::Monitored;
 pub use crate::task::spawn::builder::ProcessBuilder;
@@ -46,17 +46,13 @@ impl Host {
         F: Body<N, Future = Fut> + FnOnce(Context<N>) -> Fut,
         Fut: Future,
     {
-        with_machine!(N, F, Fut, body, None, |machine| {
-            self.join_or_refuse(self.launch_anywhere(machine, InheritedContext::default()))
-        })
+        with_machine!(N, F, Fut, body, None, |machine| self.spawn_or_refuse(machine, InheritedContext::default()))
     }
 
     /// Spawns a hand-written process. If the spawn is refused, the join handle reports the refusal, as for
     /// [`spawn`](Self::spawn).
     pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
-        with_process!(Q, process, None, |machine| {
-            self.join_or_refuse(self.launch_anywhere(machine, InheritedContext::default()))
-        })
+        with_process!(Q, process, None, |machine| self.spawn_or_refuse(machine, InheritedContext::default()))
     }
 
     /// Calls a process like a function. The returned future spawns the process, starts the entry point `entry` with
@@ -77,7 +73,20 @@ impl Host {
         KillOnDrop(self.process().entry(entry.to_owned()).input(input).spawn_process(process)?).await
     }
 
+    /// Spawns a process that may run on any worker. If the spawn is refused, drops the machine, and the handle resolves
+    /// to the refusal.
+    fn spawn_or_refuse<X>(&self, machine: X, wanted: impl SpawnRequest) -> JoinHandle<X::Output, X::Message>
+    where
+        X: Machine + Send + 'static,
+    {
+        match self.launch_anywhere(machine, wanted) {
+            Ok(spawned) => JoinHandle::new(spawned),
+            Err((refusal, machine)) => self.refuse_machine(machine, refusal),
+        }
+    }
+
     /// Spawns a process that may run on any worker.
+    #[inline]
     fn launch_anywhere<X>(&self, machine: X, wanted: impl SpawnRequest) -> Result<Spawned<X>, (SpawnErrorKind, X)>
     where
         X: Machine + Send + 'static,
@@ -85,35 +94,19 @@ impl Host {
         self.launch(machine, wanted, Anywhere)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn launch<X: Machine, S: Schedule>(
         &self,
         machine: X,
         wanted: impl SpawnRequest,
         schedule: S,
     ) -> Result<Spawned<X>, (SpawnErrorKind, X)> {
-        let (spawned, ready) = self.prepare(machine, wanted, schedule)?;
-        ready.schedule(WakeSource::Waiting(Some(&self.shared().place)));
-        Ok(spawned)
-    }
-
-    /// Spawns a process like [`launch`](Self::launch), but does not queue the process. The caller must queue the
-    /// process.
-    #[inline]
-    pub(crate) fn prepare<X: Machine, S: Schedule>(
-        &self,
-        machine: X,
-        mut wanted: impl SpawnRequest,
-        schedule: S,
-    ) -> Result<(Spawned<X>, RunnableProcess), (SpawnErrorKind, X)> {
-        let sources = wanted.direct_sources();
-        let parent = match wanted.take_parent() {
-            Ok(parent) => parent,
-            Err(refusal) => return Err((refusal, machine)),
-        };
-        match wanted.admit(self, schedule) {
-            Ok(reserved) => Ok(self.begin(machine, reserved, sources, parent)),
-            Err(refusal) => Err((refusal, machine)),
+        match wanted.prepare(self, machine, schedule) {
+            Ok((spawned, ready)) => {
+                ready.schedule(WakeSource::Waiting(Some(&self.shared().place)));
+                Ok(spawned)
+            }
+            Err(refused) => Err(refused),
         }
     }
 
@@ -134,24 +127,24 @@ impl Host {
         Current::with(Current::pid).filter(|pid| self.shared().pid_table.is_here(*pid))
     }
 
-    /// Reserves a process: checks the phase of the runtime and the limits, assigns a pid, and creates the cell.
-    #[inline]
-    fn enlist<X: Machine, S: Schedule>(
+    /// Adds a new process: checks the phase of the runtime and the limits, assigns a pid, and calls `create`, which
+    /// creates the cell.
+    #[inline(always)]
+    fn enlist(
         &self,
         inherited: InheritedContext,
         flags: u16,
         limits: Option<Box<Limits>>,
         bound: MailboxCapacity,
-        schedule: S,
-    ) -> Result<ReservedProcess<X, S>, SpawnErrorKind> {
+        create: CreateCell<'_>,
+    ) -> Result<(), SpawnErrorKind> {
         let parts = self.admit_control(inherited, flags, limits, bound)?;
         let place = parts.place();
-        let (entry, reserved) = ReservedProcess::new(schedule, parts);
-        self.publish_pid(place, entry);
-        Ok(reserved)
+        self.publish_pid(place, create(parts));
+        Ok(())
     }
 
-    /// The part of [`enlist`](Self::enlist) that does not depend on the type of the machine.
+    /// Reserves a process: checks the phase of the runtime and the limits, and assigns a pid.
     #[inline(always)]
     fn admit_control(
         &self,
@@ -171,23 +164,21 @@ impl Host {
         })
     }
 
-    /// Starts a process that was reserved. The caller must queue the process.
-    #[inline]
-    fn begin<X: Machine, S: Schedule>(
+    /// Counts a new process and prepares it for its first turn. The caller must queue the process.
+    #[inline(always)]
+    fn begin<T, M: Send + 'static>(
         &self,
-        machine: X,
-        reserved: ReservedProcess<X, S>,
+        Created { joined, ready }: Created<T, M>,
+        entry: Option<Box<str>>,
         sources: CancelSources,
         parent: Option<(Ref<dyn AnyControl>, SpawnLinks)>,
-    ) -> (Spawned<X>, RunnableProcess) {
-        let entry = if self.shared().metrics.recorder().is_on() { Some(Box::from(machine.entry_name())) } else { None };
-        let (joined, ready) = reserved.start(machine);
-        let control = joined.address().control();
+    ) -> ((Joined<T, M>, Option<MonitorRef>), RunnableProcess) {
         self.shared().metrics.add(Counter::Spawned, 1);
+        let control = joined.address().control();
         let is_plain = self.is_plain_spawn() && !sources.is_any() && parent.is_none();
         let monitor = match is_plain {
             true => None,
-            false => self.announce(&control.head, &|| control.any(), X::name, entry, sources, parent),
+            false => self.announce(&ready, &|| control.any(), entry, sources, parent),
         };
         ((joined, monitor), ready)
     }
@@ -209,13 +200,13 @@ impl Host {
     #[inline(never)]
     fn announce(
         &self,
-        head: &Head,
+        ready: &RunnableProcess,
         any: &dyn Fn() -> Ref<dyn AnyControl>,
-        name: fn() -> &'static str,
         entry: Option<Box<str>>,
         sources: CancelSources,
         parent: Option<(Ref<dyn AnyControl>, SpawnLinks)>,
     ) -> Option<MonitorRef> {
+        let head = ready.head();
         // A shutdown sets the phase and then reads the pid table. In contrast, this thread has first added the process
         // to the pid table and now reads the phase. Therefore, either the shutdown finds the process, or this load sees
         // the new phase. `begin` is correct for the same reason. It loads the phase in `is_plain_spawn`. If the phase
@@ -229,13 +220,13 @@ impl Host {
         }
         if let Some(observer) = &self.shared().observer {
             let first_name = head.first_name();
-            let _ = catch(|| observer.started(head.pid(), first_name.as_deref(), name()));
+            let _ = catch(|| observer.started(head.pid(), first_name.as_deref(), ready.type_name()));
         }
         // A new trace first increments the number of traces, and then reads the pid table. This process already has its
         // entry in the pid table. Therefore, either the trace finds the process, or this load sees the trace. The same
         // is true for the load in `is_plain_spawn`.
         if self.shared().metrics.recorder().is_on() {
-            self.trace_spawn(head, name(), entry.as_deref().unwrap_or_default());
+            self.trace_spawn(head, ready.type_name(), entry.as_deref().unwrap_or_default());
         }
         if sources.is_any() {
             self.bind(any(), sources);
@@ -269,17 +260,16 @@ impl Host {
         });
     }
 
-    pub(crate) fn join_or_refuse<X: Machine>(
+    /// Drops the machine of a refused spawn, and returns a handle that resolves to the refusal. Catches a panic of the
+    /// machine's destructor.
+    #[cold]
+    pub(crate) fn refuse_machine<X: Machine>(
         &self,
-        spawned: Result<Spawned<X>, (SpawnErrorKind, X)>,
+        machine: X,
+        refusal: SpawnErrorKind,
     ) -> JoinHandle<X::Output, X::Message> {
-        match spawned {
-            Ok(spawned) => JoinHandle::new(spawned),
-            Err((refusal, machine)) => {
-                let _ = drop_caught(machine);
-                self.refuse(refusal)
-            }
-        }
+        let _ = drop_caught(machine);
+        self.refuse(refusal)
     }
 
     fn refuse<T, N: Send + 'static>(&self, refusal: SpawnErrorKind) -> JoinHandle<T, N> {
@@ -311,16 +301,12 @@ impl<M: Send + 'static> SelfHandle<M> {
         F: Body<N, Future = Fut> + FnOnce(Context<N>) -> Fut,
         Fut: Future,
     {
-        with_machine!(N, F, Fut, body, None, |machine| {
-            self.host().join_or_refuse(self.host().launch_anywhere(machine, self.passes_on()))
-        })
+        with_machine!(N, F, Fut, body, None, |machine| self.host().spawn_or_refuse(machine, self.passes_on()))
     }
 
     /// Spawns a hand-written process in the same way as [`spawn`](Self::spawn) spawns an async body.
     pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
-        with_process!(Q, process, None, |machine| {
-            self.host().join_or_refuse(self.host().launch_anywhere(machine, self.passes_on()))
-        })
+        with_process!(Q, process, None, |machine| self.host().spawn_or_refuse(machine, self.passes_on()))
     }
 
     /// Spawns an async body that is [linked](Self::link) to this process from the start. Even if the new process exits
@@ -335,9 +321,7 @@ impl<M: Send + 'static> SelfHandle<M> {
         let ties = SpawnLinks { link: true, monitor: false };
         let mut wishes = SpawnOptions::tied(self.any(), ties);
         let built = WithOptions::new(self.passes_on(), &mut wishes);
-        let handle = with_machine!(N, F, Fut, body, None, |machine| {
-            self.host().join_or_refuse(self.host().launch_anywhere(machine, built))
-        });
+        let handle = with_machine!(N, F, Fut, body, None, |machine| self.host().spawn_or_refuse(machine, built));
         let pid = handle.pid();
         if let Some(exit) = handle.refused() {
             table::deliver_exit(&self.any(), pid, &exit);
@@ -384,7 +368,7 @@ impl<M: Send + 'static> SelfHandle<M> {
             Ok((joined, _)) => (JoinHandle::new((joined, Some(monitor))), monitor),
             Err((refusal, machine)) => {
                 let (machine, watch) = machine.into_parts();
-                let handle = self.host().join_or_refuse(Err((refusal, machine)));
+                let handle = self.host().refuse_machine(machine, refusal);
                 watch.notify(handle.pid(), &handle.refused().unwrap_or(Exit::NoProcess));
                 (handle.monitored(monitor), monitor)
             }
@@ -392,34 +376,48 @@ impl<M: Send + 'static> SelfHandle<M> {
     }
 }
 
+/// Function that creates the cell of a new process, and returns the reference for the pid table. The admission of a
+/// process calls this function at most once.
+pub(crate) type CreateCell<'a> = &'a mut dyn FnMut(ControlParts) -> Ref<dyn AnyControl>;
+
+/// Returns a copy of the name of an entry point. Returns `None` if the name is empty. Most processes have no entry point.
+fn named_entry(name: &str) -> Option<Box<str>> {
+    if name.is_empty() { None } else { Some(Box::from(name)) }
+}
+
 /// The options of a spawn.
 pub(crate) trait SpawnRequest {
-    /// Returns the sources that cancel the new process directly.
-    fn direct_sources(&self) -> CancelSources;
-
-    /// Moves the spawner out of this request, and returns the spawner with the requested links and monitors. Returns
-    /// `None` if neither a link nor a monitor was requested.
-    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnErrorKind>;
-
-    /// Reserves the process, or returns the reason of a refusal.
-    fn admit<X: Machine, S: Schedule>(self, host: &Host, schedule: S) -> Result<ReservedProcess<X, S>, SpawnErrorKind>;
+    /// Creates a process. The caller must queue the process.
+    ///
+    /// # Errors
+    /// Returns the machine and the reason of the refusal.
+    fn prepare<X: Machine, S: Schedule>(
+        self,
+        host: &Host,
+        machine: X,
+        schedule: S,
+    ) -> Result<(Spawned<X>, RunnableProcess), (SpawnErrorKind, X)>;
 }
 
 /// A spawn without options. Most spawns have no options. With this separate implementation, the code that is compiled
 /// for each body does not contain the code for options.
 impl SpawnRequest for InheritedContext {
-    #[inline]
-    fn direct_sources(&self) -> CancelSources {
-        self.cancel_sources()
-    }
-
-    #[inline]
-    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnErrorKind> {
-        Ok(None)
-    }
-
-    #[inline]
-    fn admit<X: Machine, S: Schedule>(self, host: &Host, schedule: S) -> Result<ReservedProcess<X, S>, SpawnErrorKind> {
-        host.enlist(self, 0, None, MailboxCapacity::Unbounded, schedule)
+    #[inline(always)]
+    fn prepare<X: Machine, S: Schedule>(
+        self,
+        host: &Host,
+        machine: X,
+        schedule: S,
+    ) -> Result<(Spawned<X>, RunnableProcess), (SpawnErrorKind, X)> {
+        let sources = self.cancel_sources();
+        let parts = match host.admit_control(self, 0, None, MailboxCapacity::Unbounded) {
+            Ok(parts) => parts,
+            Err(refusal) => return Err((refusal, machine)),
+        };
+        let entry_point = named_entry(machine.entry_name());
+        let place = parts.place();
+        let (entry, created) = create(machine, schedule, parts);
+        host.publish_pid(place, entry);
+        Ok(host.begin(created, entry_point, sources, None))
     }
 }

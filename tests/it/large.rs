@@ -2,8 +2,9 @@
 //! without compiler optimizations. Each move of a large value may need a copy on the stack. Therefore the spawning
 //! thread and the worker move a large value only a few times.
 
-use std::future::{Ready, ready};
+use std::future::{Ready, poll_fn, ready};
 use std::hint::black_box;
+use std::task::Poll;
 
 use futures::executor::block_on;
 use procession::*;
@@ -47,6 +48,27 @@ impl Process for LargeProcess {
     fn step(&mut self, _: Events<'_, ()>, _: &mut StepOutput<'_, ()>) -> Result<Next<u8>, Exit> {
         Ok(Next::Done(self.0[LARGE - 1]))
     }
+}
+
+/// 1.3a: `Runtime::block_on` runs a large future.
+#[test]
+fn block_on_runs_a_large_future_on_default_stacks() {
+    async fn large() -> u8 {
+        let mut data = [1_u8; LARGE];
+        yields_once().await;
+        data[7] = 2;
+        black_box(&mut data);
+        data[LARGE - 1]
+    }
+    async fn yields_once() {
+        let mut yielded = false;
+        poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            if std::mem::replace(&mut yielded, true) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+    on_usual_stacks(|rt| assert_eq!(rt.block_on(large()), 1));
 }
 
 /// 1.3a: a large future can be spawned with every method that spawns a future.

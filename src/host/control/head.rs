@@ -449,7 +449,7 @@ impl Head {
     /// Counts a step that has ended, also in the counters of the runtime. The thread that runs the process calls this
     /// function. If the step completes a batch of steps, the function calls `count_batch`.
     #[inline]
-    pub(super) fn count_step(&self, count_batch: impl FnOnce()) {
+    pub(crate) fn count_step(&self, count_batch: impl FnOnce()) {
         self.last_worker.set(self.host.shared().metrics.add_step());
         self.steps.count(count_batch);
     }

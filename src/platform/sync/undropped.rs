@@ -29,7 +29,7 @@ impl<T> Deref for NeverDropped<T> {
 /// Calls `f` with the value of a thread-local, as `LocalKey::with` does. The type of the value has no destructor.
 ///
 /// The compiler compiles `LocalKey::with` again for each closure. Many generic functions pass a closure, and the
-/// compiler compiles these functions again for each process type. Therefore `with_undropped` passes the function
+/// compiler compiles these functions again for each message type. Therefore `with_undropped` passes the function
 /// `ptr::from_ref` to `LocalKey::with`, and calls the closure `f` itself. `LocalKey::with` is then compiled only once.
 #[cfg(not(any(procession_loom, procession_shuttle)))]
 #[inline]

@@ -90,7 +90,7 @@ pub(crate) trait Schedule: Clone + Send + Sync + 'static {
 }
 
 /// The right to run a process. The process is queued, about to be queued, or about to run. The right exists only
-/// between the start and the end of the process's *machine*. The machine is the user's code in the cell
+/// while the process's *machine* exists. The machine is the user's code in the cell
 /// (`task/cell.rs`). The pointer in this type has the provenance of the whole cell.
 #[must_use = "dropping it ends the process"]
 pub(crate) struct RunnableProcess(NonNull<Header>);
@@ -165,7 +165,13 @@ impl RunnableProcess {
 
     /// Returns the name of the type of the process's code.
     pub(crate) fn type_name(&self) -> &'static str {
-        self.header().type_name().unwrap_or_default()
+        self.type_name_fn()()
+    }
+
+    /// Returns the function that returns the name of the type of the process's code.
+    #[inline]
+    pub(crate) fn type_name_fn(&self) -> fn() -> &'static str {
+        self.header().kind.type_name.unwrap_or(|| "")
     }
 
     /// Returns the address of the header.
@@ -180,8 +186,8 @@ impl RunnableProcess {
         let run = self.task().run;
         // SAFETY: the function `run` belongs to the type of this value, and the pointer has the provenance of the whole
         // cell. The value `self` represents the right to run the process and owns one strong count, and `into_at`
-        // consumes both. The right to run the process exists, so the process's machine was started and has not
-        // finished.
+        // consumes both. The right to run the process exists, so the process's machine was stored and has not
+        // been dropped.
         unsafe { run(self.into_at()) };
     }
 
@@ -191,8 +197,8 @@ impl RunnableProcess {
         let schedule = self.task().schedule;
         // SAFETY: the function `schedule` belongs to the type of this value, and the pointer has the provenance of the
         // whole cell. The value `self` represents the right to run the process and owns one strong count, and `into_at`
-        // consumes both. The right to run the process exists, so the process's machine was started and has not
-        // finished.
+        // consumes both. The right to run the process exists, so the process's machine was stored and has not
+        // been dropped.
         unsafe { schedule(self.into_at(), source) };
     }
 
@@ -242,7 +248,7 @@ impl Drop for RunnableProcess {
         // SAFETY: the function `cancel` belongs to the type of this value, and the pointer has the provenance of the
         // whole cell. The value `self` represents the right to run the process and owns one strong count. After this
         // call, neither the right nor the strong count is used again. The right to run the process exists, so the
-        // process's machine was started and has not finished.
+        // process's machine was stored and has not been dropped.
         unsafe { (self.task().cancel)(self.0) };
     }
 }

@@ -8,6 +8,7 @@ use crate::host::job::{Anywhere, Job};
 use crate::process::error::SpawnError;
 use crate::task::body::{Body, BodyMachine, with_machine};
 use crate::task::join::JoinHandle;
+use crate::task::spawn::SpawnRequest;
 
 /// Results of a batch. Each result is the handle of a process or an error with the refused body.
 type Handles<F, N> = Vec<Result<JoinHandle<<F as Body<N>>::Value, N>, SpawnError<F>>>;
@@ -63,13 +64,13 @@ impl Host {
     {
         let mut batch = Batch { host: self, tasks: Vec::new() };
         let launch = |body: F| {
-            with_machine!(N, F, F::Future, body, None, |machine| match self.prepare(machine, inherited(), Anywhere) {
-                Ok((spawned, ready)) => {
-                    batch.tasks.push(Job::Process(ready));
-                    Ok(JoinHandle::new(spawned))
-                }
-                Err((refusal, machine)) => {
-                    Err(SpawnError::boxed(refusal, machine.into_body()))
+            with_machine!(N, F, F::Future, body, None, |machine| {
+                match inherited().prepare(self, machine, Anywhere) {
+                    Ok((spawned, ready)) => {
+                        batch.tasks.push(Job::Process(ready));
+                        Ok(JoinHandle::new(spawned))
+                    }
+                    Err((refusal, machine)) => Err(SpawnError::boxed(refusal, machine.into_body())),
                 }
             })
         };

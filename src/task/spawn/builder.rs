@@ -1,5 +1,5 @@
-//! Spawns with options. This file defines the builder, and reserves processes with options, with a name, or with a
-//! first message. The module `spawn` starts the reserved process.
+//! Spawns with options. This file defines the builder, and admits processes with options, with a name, or with a first
+//! message.
 
 use std::borrow::Cow;
 use std::panic::Location;
@@ -9,14 +9,14 @@ use crate::context::Context;
 use crate::context::call::{Call, Reply, sent_elsewhere};
 use crate::context::me::SelfHandle;
 use crate::context::step::Process;
-use crate::host::Host;
 use crate::host::cancel::CancelToken;
 use crate::host::cancel::inherited::{CancelSources, InheritedContext};
-use crate::host::control::{AnyControl, Control, flag};
+use crate::host::control::{AnyControl, flag};
 use crate::host::job::Anywhere;
 use crate::host::link::SpawnLinks;
 use crate::host::registry::defer_drops_of_hosts;
 use crate::host::registry::names::Unclaimed;
+use crate::host::{ControlParts, Host};
 use crate::observe::Counter;
 use crate::platform::clock::Instant;
 use crate::platform::sync::thread;
@@ -28,11 +28,11 @@ use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::state::priority::Priority;
 use crate::process::state::wake_source::WakeSource;
-use crate::process::state::{Ref, Schedule};
+use crate::process::state::{Ref, RunnableProcess, Schedule};
 use crate::task::body::{Body, BodyMachine, IntoBox, with_machine, with_process};
-use crate::task::cell::ReservedProcess;
+use crate::task::cell::create;
 use crate::task::join::JoinHandle;
-use crate::task::spawn::{SpawnRequest, Spawned};
+use crate::task::spawn::{CreateCell, SpawnRequest, Spawned, named_entry};
 use crate::task::{Entry, Machine};
 
 /// Builder that spawns a process with options.
@@ -218,9 +218,11 @@ impl ProcessBuilder {
         Fut: Future,
     {
         let entry = self.entry.take();
-        with_machine!(N, F, Fut, body, entry, |machine| match self.launch(machine) {
-            Ok(spawned) => Ok(JoinHandle::new(spawned)),
-            Err((refusal, machine)) => Err(SpawnError::boxed(refusal, machine.into_body())),
+        with_machine!(N, F, Fut, body, entry, |machine| {
+            match self.launch(machine) {
+                Ok(spawned) => Ok(JoinHandle::new(spawned)),
+                Err((refusal, machine)) => Err(SpawnError::boxed(refusal, machine.into_body())),
+            }
         })
     }
 
@@ -237,17 +239,15 @@ impl ProcessBuilder {
         F: Body<N>,
     {
         let Self { host, entry, inherited, options: mut wishes } = self;
-        with_machine!(N, F, F::Future, body, entry, |machine| {
-            host.join_or_refuse(host.launch_anywhere(machine, WithOptions::new(inherited, &mut wishes)))
-        })
+        with_machine!(N, F, F::Future, body, entry, |machine| host
+            .spawn_or_refuse(machine, WithOptions::new(inherited, &mut wishes)))
     }
 
     /// Spawns a hand-written process. If the spawn is refused, the handle resolves to the refusal.
     pub(crate) fn spawn_process_or_refuse<Q: Process + Send>(self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
         let Self { host, entry, inherited, options: mut wishes } = self;
-        with_process!(Q, process, entry, |machine| {
-            host.join_or_refuse(host.launch_anywhere(machine, WithOptions::new(inherited, &mut wishes)))
-        })
+        with_process!(Q, process, entry, |machine| host
+            .spawn_or_refuse(machine, WithOptions::new(inherited, &mut wishes)))
     }
 
     /// Sends `message` to the process that has this [name](Self::name). If no process has this name, spawns a process
@@ -273,8 +273,12 @@ impl ProcessBuilder {
     {
         let entry = self.entry.take();
         with_machine!(N, F, Fut, body, entry, |machine| {
-            self.launch_or_send(message, machine)
-                .map_err(|(refusal, message, machine)| SpawnError::new(refusal, (message, *machine.into_body())))
+            let (mut message, mut machine) = (Some(message), Some(machine));
+            self.launch_or_send(&mut message, &mut machine).map_err(|refusal| {
+                let message = message.expect("a refused spawn does not move the message");
+                let machine = machine.expect("a refused spawn does not move the machine");
+                SpawnError::new(refusal, (message, *machine.into_body()))
+            })
         })
     }
 
@@ -317,34 +321,49 @@ impl ProcessBuilder {
     {
         let entry = self.entry.take();
         let (mut call, request) = sent_elsewhere(&self.host, None, (0, Location::caller()), request);
-        with_machine!(N, F, Fut, body, entry, |machine| match self.launch_or_send(request, machine) {
-            Ok(callee) => {
-                call.set_callee(callee);
-                Ok(call)
+        with_machine!(N, F, Fut, body, entry, |machine| {
+            let mut machine = Some(machine);
+            match self.launch_or_send(&mut Some(request), &mut machine) {
+                Ok(callee) => {
+                    call.set_callee(callee);
+                    Ok(call)
+                }
+                Err(refusal) => {
+                    let machine = machine.expect("a refused spawn does not move the machine");
+                    Err(SpawnError::boxed(refusal, machine.into_body()))
+                }
             }
-            Err((refusal, _, machine)) => Err(SpawnError::boxed(refusal, machine.into_body())),
         })
     }
 
-    /// Implements [`spawn_or_send`](Self::spawn_or_send) for a machine.
-    fn launch_or_send<X>(self, message: X::Message, machine: X) -> Result<Pid, (SpawnErrorKind, X::Message, X)>
+    /// Implements [`spawn_or_send`](Self::spawn_or_send) for a machine. If the call is refused, the message and the
+    /// machine stay in their places.
+    fn launch_or_send<X>(self, message: &mut Option<X::Message>, machine: &mut Option<X>) -> Result<Pid, SpawnErrorKind>
     where
         X: Machine + Send + 'static,
     {
         let Self { host, inherited, options: mut wishes, .. } = self;
-        let (sources, mut message) = (wishes.direct_sources(&inherited), Some(message));
-        let admitted = wishes.take_parent().and_then(|parent| {
-            Ok(host.admit_or_send(inherited, &wishes, &mut message)?.map(|reserved| (parent, reserved)))
-        });
-        match admitted {
-            Ok(Ok((parent, reserved))) => {
-                let ((joined, _), ready) = host.begin(machine, reserved, sources, parent);
-                ready.schedule(WakeSource::Waiting(Some(&host.shared().place)));
-                Ok(joined.address().pid())
-            }
-            Ok(Err(holder)) => Ok(holder),
-            Err(refusal) => Err((refusal, message.expect("a refused message is returned"), machine)),
+        let (sources, parent) = (wishes.direct_sources(&inherited), wishes.take_parent()?);
+        host.check_room_for_first_message(&wishes)?;
+        let (mut entry_point, mut created) = (None, None);
+        // The admission calls this closure before other threads can find the process by its name. Therefore the
+        // message is the first message of the process.
+        let mut create = |message: &mut Option<X::Message>, parts| {
+            let machine = machine.take().expect("an admission creates one process");
+            entry_point = named_entry(machine.entry_name());
+            let (entry, new) = create(machine, Anywhere, parts);
+            let given = message.take().map(|message| new.joined.address().control().push(message).is_ok());
+            debug_assert_ne!(given, Some(false), "the new mailbox has room, and no other sender knows it");
+            created = Some(new);
+            entry
+        };
+        if let Some(holder) = host.admit_or_send(&inherited, &wishes, message, &mut create)? {
+            return Ok(holder);
         }
+        let ((joined, _), ready) =
+            host.begin(created.expect("an admitted process was created"), entry_point, sources, parent);
+        ready.schedule(WakeSource::Waiting(Some(&host.shared().place)));
+        Ok(joined.address().pid())
     }
 
     /// Spawns a hand-written process.
@@ -356,10 +375,14 @@ impl ProcessBuilder {
         process: Q,
     ) -> Result<JoinHandle<Q::Output, Q::Message>, SpawnError<Q>> {
         let entry = self.entry.take();
-        with_process!(Q, process, entry, |machine| match self.launch(machine) {
-            Ok(spawned) => Ok(JoinHandle::new(spawned)),
-            Err((refusal, machine)) =>
-                Err(SpawnError::boxed(refusal, machine.into_inner().expect("a refused body never ran").into_box())),
+        with_process!(Q, process, entry, |machine| {
+            match self.launch(machine) {
+                Ok(spawned) => Ok(JoinHandle::new(spawned)),
+                Err((refusal, machine)) => {
+                    let process = machine.into_inner().expect("a refused process never ran");
+                    Err(SpawnError::boxed(refusal, process.into_box()))
+                }
+            }
         })
     }
 }
@@ -377,16 +400,31 @@ impl<'a> WithOptions<'a> {
 }
 
 impl SpawnRequest for WithOptions<'_> {
-    fn direct_sources(&self) -> CancelSources {
-        self.options.direct_sources(&self.inherited)
-    }
-
-    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnErrorKind> {
-        self.options.take_parent()
-    }
-
-    fn admit<X: Machine, S: Schedule>(self, host: &Host, schedule: S) -> Result<ReservedProcess<X, S>, SpawnErrorKind> {
-        host.admit(self.inherited, self.options, schedule)
+    fn prepare<X: Machine, S: Schedule>(
+        self,
+        host: &Host,
+        machine: X,
+        schedule: S,
+    ) -> Result<(Spawned<X>, RunnableProcess), (SpawnErrorKind, X)> {
+        let Self { inherited, options } = self;
+        let sources = options.direct_sources(&inherited);
+        let parent = match options.take_parent() {
+            Ok(parent) => parent,
+            Err(refusal) => return Err((refusal, machine)),
+        };
+        let (mut new, mut entry_point, mut created) = (Some((machine, schedule)), None, None);
+        let admitted = host.admit(inherited, options, &mut |parts| {
+            let (machine, schedule) = new.take().expect("an admission creates one process");
+            entry_point = named_entry(machine.entry_name());
+            let (entry, process) = create(machine, schedule, parts);
+            created = Some(process);
+            entry
+        });
+        match (admitted, created, new) {
+            (Ok(()), Some(created), _) => Ok(host.begin(created, entry_point, sources, parent)),
+            (Err(refusal), _, Some((machine, _))) => Err((refusal, machine)),
+            _ => unreachable!("an admission either creates the process or is refused"),
+        }
     }
 }
 
@@ -457,95 +495,98 @@ impl Host {
         ProcessBuilder { host: self.clone(), entry: None, inherited, options: SpawnOptions::default() }
     }
 
-    /// Reserves a process with the options of a builder.
-    fn admit<X: Machine, S: Schedule>(
+    /// Adds a process with the options of a builder.
+    fn admit(
         &self,
         inherited: InheritedContext,
         wishes: &mut SpawnOptions,
-        schedule: S,
-    ) -> Result<ReservedProcess<X, S>, SpawnErrorKind> {
-        let Some(name) = wishes.name.take() else { return self.admit_nameless(inherited, wishes, schedule) };
-        self.admit_as(name, inherited, wishes, schedule, |_| {}).map_err(|unclaimed| match unclaimed {
+        create: CreateCell<'_>,
+    ) -> Result<(), SpawnErrorKind> {
+        let Some(name) = wishes.name.take() else { return self.admit_nameless(inherited, wishes, create) };
+        self.admit_as(name, inherited, wishes, create).map_err(|unclaimed| match unclaimed {
             Unclaimed::Taken(holder) => SpawnErrorKind::NameTaken(holder.head().pid()),
             Unclaimed::Refused(refusal) => refusal,
         })
     }
 
     #[inline(never)]
-    fn admit_nameless<X: Machine, S: Schedule>(
+    fn admit_nameless(
         &self,
         inherited: InheritedContext,
         wishes: &mut SpawnOptions,
-        schedule: S,
-    ) -> Result<ReservedProcess<X, S>, SpawnErrorKind> {
-        self.enlist(inherited, wishes.flags(), wishes.limits.take(), wishes.bound, schedule)
+        create: CreateCell<'_>,
+    ) -> Result<(), SpawnErrorKind> {
+        self.enlist(inherited, wishes.flags(), wishes.limits.take(), wishes.bound, create)
     }
 
-    /// Reserves a process, as [`admit`](Self::admit) does, and registers this name for the process. Calls `prepare`
-    /// before other threads can find the process by its name.
-    fn admit_as<X: Machine, S: Schedule>(
+    /// Adds a process, as [`admit`](Self::admit) does, and registers this name for the process. Calls `create` before
+    /// other threads can find the process by its name.
+    fn admit_as(
         &self,
         name: Cow<'static, str>,
         inherited: InheritedContext,
         wishes: &mut SpawnOptions,
-        schedule: S,
-        prepare: impl FnOnce(&Control<X::Message>),
-    ) -> Result<ReservedProcess<X, S>, Unclaimed<dyn AnyControl, SpawnErrorKind>> {
-        // `make` runs under the lock of the name. If `make` fails, it drops the inherited values. The reservation in
+        create: CreateCell<'_>,
+    ) -> Result<(), Unclaimed<dyn AnyControl, SpawnErrorKind>> {
+        // `make` runs under the lock of the name. If `make` fails, it drops the inherited values. The admission in
         // `make` may also drop the last reference to another host. Both drops run user code, so both must happen after
         // the unlock. The variable `kept` keeps the inherited values alive until the unlock. `defer_drops_of_hosts`
         // delays the drop of the host.
         let kept = inherited.clone();
         let make = || {
-            let reserved = self.admit_nameless::<X, S>(inherited, wishes, schedule)?;
-            prepare(reserved.control());
-            Ok((reserved.control().any(), reserved))
+            let mut named = None;
+            self.admit_nameless(inherited, wishes, &mut |parts| {
+                let entry = create(parts);
+                named = Some(entry.clone());
+                entry
+            })?;
+            let named = named.expect("an admitted process was created");
+            Ok((named.clone(), named))
         };
         let names = self.namespace().names();
         let claimed = defer_drops_of_hosts(|| names.claim(name.clone(), make));
         drop(kept);
-        let reserved = claimed?;
         // The exit of the process releases the names in this list. The process has not started. Therefore its exit
         // comes after this push, and finds the name in the list.
-        reserved.control().head.names().lock().push(name);
-        Ok(reserved)
+        claimed?.head().names().lock().push(name);
+        Ok(())
     }
 
-    /// Reserves a process, as [`admit`](Self::admit) does, and stores the first message of the process. If another
-    /// process already has the name, that process gets the message, and this function returns the pid of that process.
-    /// If the message is refused, the message stays in `message`.
-    fn admit_or_send<X: Machine>(
-        &self,
-        inherited: InheritedContext,
-        wishes: &SpawnOptions,
-        message: &mut Option<X::Message>,
-    ) -> Result<Result<ReservedProcess<X, Anywhere>, Pid>, SpawnErrorKind> {
+    /// Refuses a spawn with a first message, if the limits of the new process allow no message.
+    fn check_room_for_first_message(&self, wishes: &SpawnOptions) -> Result<(), SpawnErrorKind> {
         let limits = Limits::both(self.namespace().limits(), wishes.limits.clone());
         if limits.is_some_and(|limits| limits.mail_limit() == Some(0)) {
             self.shared().metrics.add(Counter::Refused, 1);
             return Err(SpawnErrorKind::MessageRefused(SendErrorKind::Full));
         }
-        let give = |control: &Control<X::Message>, message: &mut Option<X::Message>| {
-            let given = message.take().map(|message| control.push(message).is_ok());
-            debug_assert_ne!(given, Some(false), "the new mailbox has room, and no other sender knows it");
-        };
-        let Some(name) = wishes.name.clone() else {
-            let reserved = self.admit_nameless::<X, Anywhere>(inherited, &mut wishes.clone(), Anywhere)?;
-            give(reserved.control(), message);
-            return Ok(Ok(reserved));
-        };
+        Ok(())
+    }
+
+    /// Adds a process, as [`admit`](Self::admit) does. `create` takes the first message of the process out of
+    /// `message`. If another process already has the name, that process gets the message, and this function returns the
+    /// pid of that process. If the message is refused, the message stays in `message`.
+    fn admit_or_send<M: Send + 'static>(
+        &self,
+        inherited: &InheritedContext,
+        wishes: &SpawnOptions,
+        message: &mut Option<M>,
+        create: &mut dyn FnMut(&mut Option<M>, ControlParts) -> Ref<dyn AnyControl>,
+    ) -> Result<Option<Pid>, SpawnErrorKind> {
         loop {
-            let given = |control: &Control<X::Message>| give(control, message);
             let (inherited, mut wishes) = (inherited.clone(), wishes.clone());
-            let holder = match self.admit_as(name.clone(), inherited, &mut wishes, Anywhere, given) {
-                Ok(reserved) => return Ok(Ok(reserved)),
+            let create = &mut |parts| create(message, parts);
+            let Some(name) = wishes.name.take() else {
+                return self.admit_nameless(inherited, &mut wishes, create).map(|()| None);
+            };
+            let holder = match self.admit_as(name, inherited, &mut wishes, create) {
+                Ok(()) => return Ok(None),
                 Err(Unclaimed::Refused(refusal)) => return Err(refusal),
                 Err(Unclaimed::Taken(holder)) => holder,
             };
             let Err((refusal, refused)) =
                 holder.deliver_typed(message.take().expect("the message is in its place until it is sent"))
             else {
-                return Ok(Err(holder.head().pid()));
+                return Ok(Some(holder.head().pid()));
             };
             *message = Some(refused);
             match refusal {

@@ -206,9 +206,9 @@ impl Runtime {
     /// When another thread or a process wakes `future`, this thread polls `future` again after the step in progress. If
     /// `future` wakes itself during its own poll, one step runs before the next poll.
     ///
-    /// If `future` waits for a deadline, the thread may notice the deadline late. While steps take more than 20 µs, the
-    /// thread notices the deadline after the step in progress. While steps are shorter, the thread notices the deadline
-    /// after at most 16 steps. If long steps follow short steps, all these 16 steps may be long.
+    /// If `future` waits for a deadline, the thread may notice the deadline late. If each step takes more than 20 µs,
+    /// the thread notices the deadline at the end of the present step. If the steps are shorter, the thread notices the
+    /// deadline after at most 16 steps. If long steps follow short steps, all these 16 steps may be long.
     ///
     /// This method works on any thread, and also in the destructor of a thread-local. This method also works inside a
     /// step, but then the method blocks the worker of the step. Inside a step, `future` must not wait for a command

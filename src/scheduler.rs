@@ -78,8 +78,7 @@ pub(crate) trait Task: Sized + Send + 'static {
         poll()
     }
 
-    /// Returns the thread-local for tasks of this type. The thread-local contains the worker that the current thread
-    /// acts as.
+    /// Returns the thread-local for tasks of this type. The thread-local contains the current worker of the thread.
     fn current() -> &'static LocalKey<Here<Self>>;
 }
 

@@ -712,8 +712,8 @@ fn root_names() -> BTreeSet<String> {
     names
 }
 
-/// If the line of the list is an implementation of `Error`, such as `impl<M> Error for SendError<M>`, returns the name
-/// of the type.
+/// Returns the name of the type that implements `Error`, if the line is an implementation of `Error`. An example of
+/// such a line is `impl<M> Error for SendError<M>`.
 fn error_type(line: &str) -> Option<&str> {
     let (head, of) = line.trim().split_once(" Error for ")?;
     head.starts_with("impl").then(|| of.split(['<', ' ']).next().unwrap_or(of))

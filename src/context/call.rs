@@ -56,7 +56,9 @@ struct CallRecord {
 }
 
 impl CallRecord {
-    /// Creates the record of a call in the stage `Sent`: the request has been sent, or other code sends the request.
+    /// Creates the record of a call in the stage `Sent`. In this stage, the call does not contain the request. Other
+    /// code has sent or will send the request. If the call itself must send the request, `call_as` then replaces the
+    /// stage by `Unsent`.
     #[inline]
     fn sent(since: u64, callee: u64, line: &'static Location<'static>) -> Self {
         Self { stage: RequestStage::Sent { counted: Counted::No, since }, line, callee, place: Place::default() }
@@ -283,7 +285,8 @@ impl<T: Send + 'static> Reply<T> {
     /// counts as the receiver of the request. In this case, a `forward` in a member of the pool does not change the
     /// callee of the call. If `to` belongs to another runtime, the callee is no longer known.
     ///
-    /// Compared with a plain send, `forward` costs about three short critical sections and three small allocations.
+    /// In addition to the cost of a plain send, `forward` costs about three short critical sections and three small
+    /// allocations.
     ///
     /// ```
     /// # use procession::{Address, Context, Exit, Reply, Runtime};

@@ -76,7 +76,7 @@ impl<M: Send + 'static> SelfHandle<M> {
         ProcessRef::new(self.any())
     }
 
-    /// Returns a reference to this process for a sleep.
+    /// Returns a [`Sleeper`] that refers to this process, for a new sleep.
     #[inline]
     fn sleeper(&self) -> Sleeper {
         Sleeper::Process(SleeperRef::of(self.control.address(), || self.any()))

@@ -151,7 +151,7 @@
 //! - A client cannot choose the path of a flight record. A separate thread writes the file, so the server can answer
 //!   other clients at the same time. For consoles, the runtime writes one file at a time, and at most
 //!   [`max_files`](crate::observe::FlightRecorder::max_files) files in total.
-//! - If a reply contains a struct of the crate, the fields have the names of the Rust fields. A point in time has the
+//! - If a reply contains a struct of the crate, each JSON field has the name of the Rust field. A point in time has the
 //!   suffix `_ns`, and is the number of nanoseconds since the start of the runtime. Most replies contain the present
 //!   time as `now_ns`.
 //! - No timer of a wheel fires before `nearest_ns`. After the cancellation of a timer, the first timer may fire later

@@ -94,8 +94,9 @@ pub(crate) fn defer_drops_of_hosts<R>(f: impl FnOnce() -> R) -> R {
 /// The shared value to which all entries of a table refer.
 ///
 /// If all entries used one reference count, each spawn and each exit would contend for the cache line of this count.
-/// Therefore one reference count serves only a few thousand entries. The references of these entries are added to the
-/// reference count in advance.
+/// Therefore one reference count serves only a few thousand entries. Each of these entries holds one reference to the
+/// shared value. A new reference count already includes all these references, so a spawn usually does not change the
+/// count.
 pub(crate) trait EntryHost: Sized {
     /// Stock of references. All references of a stock share one reference count, and are already included in this
     /// count.

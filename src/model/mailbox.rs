@@ -90,7 +90,8 @@ impl Mail {
         message.ok_or(duties.slot_is_open)
     }
 
-    /// Receives a message like [`receive`](Self::receive), from a mailbox that may contain urgent messages.
+    /// Receives a message from a mailbox that may contain urgent messages. Otherwise, this function does the same as
+    /// [`receive`](Self::receive).
     fn receive_urgent(&self, front: &mut ReadAhead<u32>) -> Result<u32, bool> {
         let receiver_turn = front.receiver_turn(InTurn::in_test()).expect("it is the receiver");
         if front.receiver_turn_if_read(InTurn::in_test()).is_some() {

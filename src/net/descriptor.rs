@@ -153,8 +153,8 @@ impl<T: AsFd> Async<T> {
     }
 
     /// Marks the descriptor as not writable. The next [`writable`](Self::writable) then waits for the next event of the
-    /// descriptor. The system may have reported an error, or that the other end is closed. In this case, the descriptor
-    /// stays writable until [`write_with`](Self::write_with) gets [`io::ErrorKind::WouldBlock`].
+    /// descriptor. There is one exception: if the system has reported an error, or has reported that the other end is
+    /// closed, the descriptor stays writable until [`write_with`](Self::write_with) gets [`io::ErrorKind::WouldBlock`].
     ///
     /// Use this method in the same way as [`clear_readable`](Self::clear_readable): call this method before another
     /// library writes, and let the library write until the descriptor accepts no more data.

@@ -144,7 +144,7 @@ counters! {
     /// When the receiver exits, its unread messages are counted. A dead letter is counted only once, even if the owner
     /// of the mailbox for dead letters does not read it.
     DeadLetters => dead_letters,
-    /// Messages that the policy of a full mailbox dropped.
+    /// Messages that an overflow policy dropped, because the mailbox was full.
     ///
     /// The policy either drops the new message, or drops a queued message to make room for the new message. The sender
     /// counts the message. Each dropped message is also counted as a dead letter.

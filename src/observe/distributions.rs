@@ -128,7 +128,7 @@ distributions! {
 pub struct CommandTime {
     /// Name of the command type.
     pub command: &'static str,
-    /// Times from the yield to the answer.
+    /// Distribution of the time from the yield of a command until its answer is accepted.
     pub time: Histogram,
 }
 

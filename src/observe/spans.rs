@@ -17,8 +17,8 @@ use crate::process::pid::Pid;
 /// Number of tables. Each table has its own lock. The index of a pid modulo this number selects the table of the pid.
 const SHARDS: usize = 64;
 
-/// Table of the spans of living processes. Each span is in an `Arc`. The clone of a span itself would call the
-/// subscriber, and the subscriber must not run under the lock.
+/// Table of the spans of living processes. Each span is in an `Arc`, and a thread that holds the lock clones only the
+/// `Arc`. `Span::clone` calls the subscriber, and the subscriber must not run under the lock.
 type Spans = Mutex<BTreeMap<Pid, Arc<Span>>>;
 
 /// An observer that creates a [`tracing::Span`] for each process. Needs the feature `tracing`.

@@ -271,8 +271,8 @@ impl Recorder {
         self.sessions.load(Ordering::SeqCst) != 0
     }
 
-    /// Returns the number of the label of a process. The label consists of the name of the process, the type of its
-    /// code, and its entry point.
+    /// Returns the number that identifies the label of a process. The label consists of the name of the process, the
+    /// type of its code, and its entry point.
     pub(crate) fn label(&self, name: Option<&str>, type_name: &'static str, entry: &str) -> u32 {
         self.labels.with(|labels| labels.number(name, type_name, entry))
     }

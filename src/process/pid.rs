@@ -53,9 +53,9 @@ pub struct Pid {
 pub(crate) struct RuntimeId(u64);
 
 impl RuntimeId {
-    /// `incarnation` is the incarnation of the node, or the number of a simulation. The value `incarnation` is the
-    /// number of a simulation if the node is 0 and `incarnation` is an even number other than 0. The public API does
-    /// not show the number of a simulation.
+    /// If `node` is 0, and `incarnation` is even and not 0, then `incarnation` is the number of a simulation.
+    /// Otherwise, `incarnation` is the incarnation of the node. The public API does not show the number of a
+    /// simulation.
     #[inline]
     pub(crate) const fn new(node: u32, incarnation: u32) -> Self {
         Self((node as u64) << 32 | incarnation as u64)

@@ -125,7 +125,7 @@ pub(crate) enum Answerer {
     Application,
 }
 
-/// Data of a yield that only inspections read.
+/// Data of a yield. Only inspections read this data.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct YieldInfo {
     /// Source line of the yield, if the line is known.

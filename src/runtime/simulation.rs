@@ -305,12 +305,12 @@ impl Simulation {
     /// timers still fire. `u64::MAX` means no limit.
     ///
     /// If no process is runnable, the clock jumps to the next deadline, and this jump is a time step. Two kinds of
-    /// events are progress: a poll of the future that the simulation runs, and the first turn of a process after the
-    /// simulation has listed this process. The simulation lists all processes 1,024 time steps after the last poll of
-    /// the future. A process that was spawned later is not in the list, so its turns are not progress. Therefore, a run
-    /// can be a deadlock even if it spawns new processes again and again. If a timer was set before the time steps
-    /// without progress and is still pending, the run is not a deadlock. If a process must sleep more often than this
-    /// limit before it wakes another process, raise the limit.
+    /// events count as progress: a poll of the future that the simulation runs, and the first turn of a process after
+    /// the simulation has listed this process. The simulation lists all processes 1,024 time steps after the last poll
+    /// of the future. The list does not contain the processes that were spawned later, and the turns of these processes
+    /// do not count as progress. Therefore, a run can be a deadlock even if it spawns new processes again and again. If
+    /// a timer was set before the time steps without progress and is still pending, the run is not a deadlock. If a
+    /// process must sleep more often than this limit before it wakes another process, raise the limit.
     #[must_use]
     pub fn deadlock_after(mut self, steps: u64) -> Self {
         self.idle.set_limit(steps);

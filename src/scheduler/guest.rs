@@ -23,9 +23,9 @@ use crate::scheduler::{SLOTS, Scheduler, Task, Worker};
 
 /// Maximum number of tasks that a polled guest runs in one poll.
 const TASKS_PER_POLL: u32 = 200;
-/// Time after which a poll of a polled guest ends. The guest reads the clock between tasks. A poll itself costs an
-/// executor about a microsecond, so a longer time would save at most one percent. The other tasks of the executor wait
-/// at most for this time plus the duration of one task.
+/// Time after which a poll of a polled guest ends. The guest reads the clock between tasks. Each poll adds a cost of
+/// about one microsecond in the executor. This cost is one percent of 100 µs, so a larger value would save at most one
+/// percent of the time. The other tasks of the executor wait at most for this time plus the duration of one task.
 const TIME_PER_POLL: Duration = Duration::from_micros(100);
 /// While tasks are short, a guest reads the clock once after this number of tasks. One reading can cost as much as a
 /// fifth of a short task.

@@ -103,7 +103,8 @@ impl<T> NewTasks<T> {
         Ok(waiting + 1)
     }
 
-    /// Takes the newest task. In the two exceptional cases that the file comment describes, takes the oldest task.
+    /// Takes the newest task. There are two exceptions, in which this function takes the oldest task: see the comment
+    /// at the start of this file.
     pub(super) fn pop(&self) -> Option<T> {
         let taken = self.taken.get().wrapping_add(1);
         self.taken.set(taken);

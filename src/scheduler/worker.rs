@@ -80,7 +80,7 @@ pub(crate) struct Worker<T: Task> {
     outer: RefCell<Vec<(Arc<Scheduler<T>>, usize)>>,
 }
 
-/// The worker that a thread acts as. `None` if the thread does not act as a worker.
+/// The current worker of a thread: the thread acts as this worker. `None` if the thread does not act as a worker.
 pub(crate) type Here<T> = NeverDropped<RefCell<Option<Rc<Worker<T>>>>>;
 
 /// Guard of a thread that acts as a worker. When the guard is dropped, the thread acts as its former worker again. If
@@ -169,7 +169,7 @@ impl<T: Task> Worker<T> {
         WorkerGuard { worker, outer, _counting, _preempt_guard }
     }
 
-    /// Returns the worker that this thread acts as.
+    /// Returns the current worker of this thread.
     #[inline]
     pub(super) fn here() -> Option<Rc<Self>> {
         T::current().with(|here| here.borrow().clone())
@@ -330,7 +330,7 @@ impl<T: Task> Worker<T> {
         }
     }
 
-    /// Calls [`share`](Self::share) on the worker that this thread acts as, if there is one. This worker may belong to
+    /// Calls [`share`](Self::share) on the current worker of this thread, if there is one. This worker may belong to
     /// any scheduler.
     pub(super) fn share_here() {
         if let Some(worker) = Self::here() {
@@ -591,7 +591,7 @@ impl<T: Task> Worker<T> {
         }
     }
 
-    /// Calls [`set_unattended`](Self::set_unattended) on the worker that this thread acts as, if there is one. Called
+    /// Calls [`set_unattended`](Self::set_unattended) on the current worker of this thread, if there is one. Called
     /// when a nested `block_on` begins or ends on this thread. During a nested `block_on`, this thread takes no tasks
     /// from the queues of its outer worker. If `is_unattended` is true, also calls [`share`](Self::share).
     pub(super) fn set_unattended_here(is_unattended: bool) {

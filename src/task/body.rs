@@ -340,10 +340,10 @@ enum Settled<T> {
     /// The body has asked its task for the result type of the process. The body is polled again immediately, and then
     /// reads the reply.
     Asked,
-    /// Another future has replaced the body. It is possible that all earlier polls of the new future used the waker of
-    /// a combinator. Therefore, the new future is polled again with the waker of the task, in another turn. Each
-    /// replacement takes another turn. Therefore other processes can run, and a body that replaces itself endlessly can
-    /// be killed. The caller stores the new future.
+    /// Another future has replaced the body. The caller stores the new future. It is possible that all earlier polls of
+    /// the new future used the waker of a combinator. Therefore, the task polls the new future again, with the waker of
+    /// the task. This poll is in another turn, so that other processes can run between two replacements, and a body
+    /// that replaces itself endlessly can be killed.
     Replaced(upgrade_request::Future<T>),
     /// The body has ended, and the upgrade request of the body was dropped.
     Ended,

@@ -113,9 +113,10 @@ unsafe impl<M, T> HeaderFirst for JoinBlock<M, T> {
         // SAFETY: by contract no reference to this field exists any more, and this `Clear` is the only `Clear` for the
         // field.
         let _outcome = unsafe { Clear::new(outcome) };
-        // SAFETY: a join block begins with its control block, so `this` points to a whole control block. By contract no
-        // reference to a field of the join block exists, except to the header. The control block is a field of the join
-        // block, so no reference to a field of the control block exists, except to the header.
+        // SAFETY: a join block begins with its control block, so `this` points to a whole control block. By contract,
+        // code may have references to the header of the join block, but has no reference to any other field. The
+        // control block is the first field of the join block, so this contract also holds for the fields of the control
+        // block.
         unsafe { Control::<M>::clear(this.cast()) };
     }
 }

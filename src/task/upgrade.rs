@@ -63,11 +63,11 @@ impl<M: Send + 'static> Context<M> {
     /// ```
     ///
     /// # Errors
-    /// The call returns only if the new body did not start. The call returns the exit of the new body, and a context.
-    /// The body that made the call continues with this context. The context lacks the messages that the new body has
-    /// received. A message that the new body has stashed is unread again. If the new body has called
-    /// [`unstash`](Self::unstash), the stash of the old body is unread again too. In all other respects, the context is
-    /// unchanged. The call also returns in three other cases:
+    /// If the new body starts, this method does not return. If the new body fails before it has started, this method
+    /// returns the exit of the new body, together with a context. The body that called this method continues with this
+    /// context. The context lacks the messages that the new body has received. A message that the new body has stashed
+    /// is unread again. If the new body has called [`unstash`](Self::unstash), the stash of the old body is unread
+    /// again too. In all other respects, the context is unchanged. This method also returns in three other cases:
     /// - The result of the new body has another type.
     /// - The future is polled outside the turns of its own process.
     /// - Another receiver has replaced the receiver of this context.
@@ -85,8 +85,9 @@ impl<M: Send + 'static> Context<M> {
         self.upgrade_to::<F::Value, _>(successor::<M, F>(body))
     }
 
-    /// Implements [`upgrade`](Self::upgrade). The types of this function do not contain the type of the new body. If
-    /// they contained this type, the compiler could not prove that the future of a recursive upgrade is `Send`.
+    /// Implements [`upgrade`](Self::upgrade). The future of the new body is boxed as a [`Successor`], so no type in
+    /// this function contains the type of this future. If a type contained it, the compiler could not prove that the
+    /// future of a recursive upgrade is `Send`.
     async fn upgrade_to<T, B>(mut self, body: B) -> (Self, Exit)
     where
         T: Send + 'static,
@@ -149,8 +150,8 @@ fn successor<M: Send + 'static, F: Body<M>>(body: F) -> impl FnOnce(Context<M>) 
     move |ctx| Box::pin(async move { body(ctx).await.into_result() })
 }
 
-/// New code that has not started yet, and the trial of its receiver. During the trial, the new receiver replaces the
-/// receiver of the old code.
+/// An upgrade whose new code has not started yet. The new code has a new receiver. During the trial of the new
+/// receiver, this receiver replaces the receiver of the old code.
 struct Starting<'a> {
     control: Ref<dyn AnyControl>,
     trial: &'a Trial,

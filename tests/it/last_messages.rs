@@ -275,8 +275,8 @@ fn a_simulation_records_messages_at_virtual_times() {
     assert_eq!(message.to_string(), format!("message u64 from {from} (3600s after the start)"));
 }
 
-/// 9.5g: `Check::inspect` makes each run of the scenario record the messages. If a seed fails, the report names this
-/// option.
+/// 9.5g: with `Check::inspect`, the runtime records the messages in each run of the scenario. If a seed fails, the
+/// report names this option.
 #[test]
 fn a_check_records_messages_in_each_run() {
     let scenario = async |host: Host| -> Result<(), Exit> {

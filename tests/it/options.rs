@@ -15,7 +15,8 @@ const MS: Duration = Duration::from_millis(1);
 const TIMES: [Duration; 5] = [Duration::ZERO, NS, MS, Duration::from_nanos(u64::MAX), Duration::MAX];
 const COUNTS: [usize; 4] = [0, 1, usize::MAX - 1, usize::MAX];
 
-/// A text and a function. The text names an option and its value in the output of a test. The function sets this value.
+/// A text and a function. The function sets an option to a value. The text contains the name of the option and the
+/// value. If a test fails, its output contains this text.
 type Setting<B> = (String, Box<dyn Fn(B) -> B + Send>);
 
 fn setting<B>(name: impl Into<String>, set: impl Fn(B) -> B + Send + 'static) -> Setting<B> {

@@ -668,8 +668,8 @@ fn the_next_instance_reads_the_messages_that_a_failed_step_has_not_read() {
     });
 }
 
-/// 6.4g, 2.3d: a hand-written child has a bounded mailbox and takes all messages out of this mailbox in one step. Then
-/// the messages that wait in the kept mailbox of the child move to the bounded mailbox.
+/// 6.4g, 2.3d: a hand-written child has a bounded mailbox and a kept mailbox. The child takes all messages out of the
+/// bounded mailbox in one step. Then messages move from the kept mailbox to the bounded mailbox.
 #[test]
 fn messages_move_from_a_kept_mailbox_to_a_hand_written_child() {
     everywhere(async |host| {

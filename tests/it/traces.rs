@@ -302,8 +302,9 @@ fn arrows(decoded: &Decoded) -> Vec<(&decoder::Event, &decoder::Event)> {
     pairs
 }
 
-/// 9.3b: an arrow leads from each send to the receipt of the message, and from each yield to its completion. The
-/// numbers of arrows equal the counters.
+/// 9.3b: an arrow leads from each send to the receipt of the message, and from each yield to its completion. The number
+/// of arrows from sends equals the counter `messages`, and the number of arrows from yields equals the counter
+/// `yields`.
 #[test]
 fn arrows_lead_from_sends_to_receipts_and_from_yields_to_completions() {
     let later = async |command: Double| {

@@ -403,8 +403,8 @@ impl Process for Floods {
     }
 }
 
-/// 4.6b, 6.2d: urgent messages arrive as fast as a hand-written process reads them. Its step ends, so other processes
-/// run, and the process can be killed.
+/// 4.6b, 6.2d: for each urgent message that a hand-written process reads, it sends another urgent message to itself.
+/// Nevertheless, its step ends. Therefore other processes run, and the process can be killed.
 #[test]
 fn a_step_ends_although_urgent_messages_arrive() {
     within(60, || {

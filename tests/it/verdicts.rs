@@ -286,8 +286,8 @@ fn a_report_on_a_chain_of_links_names_the_last_process_and_the_first_cause() {
     assert!(text.contains(&cause) && text.contains(": assertion `left != right` failed: a bomb"), "{text}");
 }
 
-/// 9.5a: a runtime counts each unobserved failure exactly once. The test drops and awaits the handles at arbitrary
-/// times.
+/// 9.5a: a runtime counts each unobserved failure exactly once. The test awaits some handles. The test drops the other
+/// handles before or after their processes exit.
 #[test]
 fn a_runtime_counts_each_unobserved_exit_once() {
     within(60, || {

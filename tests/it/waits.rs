@@ -42,7 +42,8 @@ pub(crate) fn some_sleeps(count: usize) -> WaitsFor {
     WaitsFor::Sleep { count, until: None, line: None }
 }
 
-/// Returns the waits without their source lines and without the ends of the sleeps.
+/// Returns copies of the waits. In the waits for messages, sleeps, exits and starts, the fields `line` and `until` of
+/// the copies are `None`.
 pub(crate) fn bare(waits: &[WaitsFor]) -> Vec<WaitsFor> {
     let bare = |wait: &WaitsFor| match wait.clone() {
         WaitsFor::Message { .. } => MESSAGE,

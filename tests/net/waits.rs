@@ -88,8 +88,9 @@ fn the_details_list_each_socket_that_a_process_waits_for() {
 }
 
 /// 9.2b: a process that fills the send buffer of a connection waits to write. If the process drops a read of the
-/// `futures::io` traits, the socket keeps the waker of the process. Therefore the socket stays listed until it is
-/// ready. In contrast, if the process drops a future of the socket's own methods, the socket is no longer listed.
+/// `futures::io` traits, the socket keeps the waker of the process. Therefore the list of waits contains the socket
+/// until the socket is ready. If the process drops the future of a method of the socket, such as `readable`, the list
+/// no longer contains the socket.
 #[test]
 fn the_details_contain_the_direction_of_a_socket_wait() {
     within(60, || {

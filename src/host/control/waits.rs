@@ -196,11 +196,11 @@ impl WaitRecord {
     }
 }
 
-/// Table of all records of a process that are not in the [places](WaitRecord) of the first two records.
+/// Table of the records of a process that are in neither of its two [places](WaitRecord).
 #[derive(Debug, Default)]
 pub(crate) struct MoreWaits {
-    /// Number of records that are equal to the key. A negative number -n means: n equal records were removed, but are
-    /// still stored in a [`WaitRecord`].
+    /// Number of records in the table that are equal to the key. A negative number -n means that n equal records in the
+    /// [places](WaitRecord) are out of date: other threads have ended these operations, but cannot write the places.
     counts: BTreeMap<Wait, i32>,
     /// Number of changes of the table so far.
     changes: u32,

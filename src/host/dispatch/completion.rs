@@ -317,8 +317,8 @@ where
     fn answer(self: Box<Self>, answer: Result<T, Failure>, untyped: UntypedCompletion) {
         let Self { then, before } = *self;
         let outer = Completion { untyped: Some(untyped), layer: before, marker: PhantomData };
-        // The closure is a part of the handler. Any code can answer the completion, and a panic of the closure must
-        // not unwind this code.
+        // The closure `then` is a part of the handler, but the code that answers the completion calls this closure. A
+        // panic of the closure must not unwind the code that answers. Therefore `guarded` catches the panic.
         let _ = guarded(|| then.into_inner()(answer, outer));
     }
 

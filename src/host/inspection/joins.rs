@@ -48,8 +48,8 @@ impl Host {
         grouped
     }
 
-    /// Returns the process that awaits the join handle of this process. Returns `None` if there is no such process, or
-    /// if no process has this pid.
+    /// Returns the pid of the process that awaits the join handle of the process `pid`. Returns `None` if no process
+    /// awaits this join handle, or if no process with the pid `pid` exists.
     pub(super) fn joined_by(&self, pid: Pid) -> Option<Pid> {
         let joiner = self.shared().pid_table.with_listed(pid, |listed| Ok(listed.joiner()))??;
         self.joiner_pid(joiner)

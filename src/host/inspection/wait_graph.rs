@@ -239,8 +239,9 @@ impl Host {
         calls
     }
 
-    /// Reads the edges of a process. The caller has read the joins and the blocked step of the process. Returns `None`
-    /// if the process waits for no other process.
+    /// Reads the edges of a process. `joins` contains the joins of the process, as far as the caller has read them.
+    /// `step` is the step in which the process blocks its thread, or `None` if the process has no blocked step. Returns
+    /// `None` if the process waits for no other process.
     fn wait_node(
         &self,
         control: &Ref<dyn AnyControl>,
@@ -306,7 +307,8 @@ impl Host {
             // A reader outside the process can make room in the mailbox and answer calls.
             || mailbox.is_read_elsewhere
             || head.yields_if_any().is_some_and(|yields| yields.outstanding() != 0)
-            // A counted wait without a record is a sleep.
+            // The function `waiting` counts calls and sleeps, but a sleep has no record. If the numbers differ, the
+            // process also sleeps.
             || head.waiting() != counted;
         let is_free =
             !is_bound || may_be_ended || awaits_more || is_suspended || redirected.is_uncertain || !waits_now();

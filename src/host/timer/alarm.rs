@@ -34,7 +34,7 @@ fn alarm_waker() -> &'static Arc<AlarmWaker> {
     RINGER.get_or_init(|| Arc::new(AlarmWaker::new(IDLE)))
 }
 
-/// Time without an alarm after which the alarm thread exits.
+/// If the alarm thread has waited for this time and no alarm is set, the alarm thread exits.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// Handle of an alarm. The drop of the handle cancels the alarm.

@@ -86,7 +86,7 @@ impl InspectOptions {
         self
     }
 
-    /// Returns the number of records for each process, and the flight recorder.
+    /// Returns two options: the number of records that are kept for each process, and the flight recorder.
     pub(crate) fn into_parts(self) -> (usize, Option<FlightRecorder>) {
         (self.last_messages, self.flight)
     }

@@ -77,7 +77,8 @@ mod tests {
         let at_exit = AtExit(Arc::clone(&read));
         thread::spawn(move || {
             AT_EXIT.with(|value| *value.borrow_mut() = Some(at_exit));
-            // This thread registers the destructor of `AT_EXIT` first, and then uses the value for the first time.
+            // The access to `AT_EXIT` has registered the destructor of `AT_EXIT`. After that, this thread accesses
+            // `UNDROPPED` for the first time.
             with_undropped(&UNDROPPED, |value| value.set(7));
         })
         .join()

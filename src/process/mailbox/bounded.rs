@@ -502,8 +502,8 @@ impl<M> Bounded<M> {
         let place = self.hole(number)?;
         self.queue.remove(place);
         free_burst(&mut self.queue);
-        // If the first place was removed, the other messages keep their numbers. Otherwise, the number of each message
-        // behind the removed place is now lower by one.
+        // If the removed place was the first place of the queue, the numbers of the messages do not change. Otherwise,
+        // the number of each message behind the removed place is now lower by one.
         if place == 0 {
             self.times.taken();
             self.first += 1;

@@ -87,7 +87,8 @@ const NEVER: u64 = TRIAL - 1;
 #[derive(Debug, Default)]
 struct Receivers {
     /// Number of the current receiver. The first receiver has the number 0. The number changes only under the lock of
-    /// the mailbox. The trial mark may also be removed without the lock, in the turn of the process.
+    /// the mailbox, with one exception: [`Trial::confirm`] runs in the turn of the process, and may clear the bit
+    /// [`TRIAL`] without the lock.
     current: AtomicU64,
     /// The number that was most recently assigned to a receiver.
     last: AtomicU64,

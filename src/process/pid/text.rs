@@ -44,8 +44,9 @@ impl Pid {
     /// a simulated pid, `incarnation` is 0.
     pub(super) fn from_parts(node: u32, incarnation: u32, index: u32, generation: u32) -> Result<Self, ParsePidError> {
         let incarnation = match (node, incarnation) {
-            // If the node is 0, an even incarnation other than 0 is the number of a simulation. A pid of a simulation
-            // is printed without an incarnation, so no valid text contains the number of a simulation.
+            // If `node` is 0, and `incarnation` is even and not 0, then `incarnation` is the number of a simulation. A
+            // pid of a simulation is printed without an incarnation, so no valid text contains the number of a
+            // simulation.
             (0, 2..) if incarnation.is_multiple_of(2) => return Err(ParsePidError(Wrong::Incarnation)),
             (0, 0) => Current::try_with(|current| current.simulation.get()).unwrap_or(0),
             _ => incarnation,

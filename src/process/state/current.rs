@@ -311,8 +311,8 @@ impl Current {
         if self.is_busy() { self.interrupt_turn(f) } else { f() }
     }
 
-    /// Returns whether this thread runs code of a turn, of the end of a process, or of a handler. A turn that begins
-    /// inside this code must save and restore the state of this thread.
+    /// Returns whether this thread is in a turn, ends a process, or runs a handler. If the result is true and another
+    /// turn begins on this thread, the new turn must save and restore the state of this thread.
     ///
     /// The function reads `turn`, and not `process`. While a turn polls the future of a handler, the field `process`
     /// is 0 and the field `turn` is set. A process may also end outside any turn. In this case, only `ends` is set,

@@ -67,7 +67,8 @@ impl RunState {
         Self(AtomicU8::new(ACTIVE))
     }
 
-    /// Returns the state of a value that is never run.
+    /// Returns the state *Over*, for a control block that never runs: a mailbox outside the processes, an attached
+    /// receiver, or a process whose spawn was refused.
     pub(crate) fn over() -> Self {
         Self(AtomicU8::new(OVER))
     }

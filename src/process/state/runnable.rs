@@ -130,7 +130,7 @@ impl RunnableProcess {
 
     #[inline]
     fn header(&self) -> &Header {
-        // SAFETY: this right to run owns one of the strong reference counts, so the value is alive.
+        // SAFETY: a `RunnableProcess` owns one strong count, so the value is alive.
         unsafe { self.0.as_ref() }
     }
 
@@ -140,9 +140,9 @@ impl RunnableProcess {
     /// A `T` follows the header, without padding.
     #[inline]
     pub(crate) unsafe fn behind<T>(&self) -> &T {
-        // SAFETY: this right to run owns one of the strong reference counts, so the value is alive while the right is
-        // borrowed. By contract a `T` follows the header without padding. The pointer in a `RunnableProcess` has the
-        // provenance of the whole cell.
+        // SAFETY: a `RunnableProcess` owns one strong count, so the value is alive while `self` is borrowed. By
+        // contract a `T` follows the header without padding. The pointer in a `RunnableProcess` has the provenance of
+        // the whole cell.
         unsafe { behind(self.0) }
     }
 
@@ -229,9 +229,10 @@ impl RunnableProcess {
         // Another thread may run the process as soon as the process waits, so the right is released before the process
         // waits.
         let at = ManuallyDrop::new(self).0;
-        // SAFETY: this right owns one unit of the reference count. This unit keeps the value alive until the process
-        // waits. After that point, no code accesses the value through this reference. A task begins with its header,
-        // and the run state follows the header. The pointer of a right has the provenance of the whole cell.
+        // SAFETY: `self` was a `RunnableProcess`, which owns one strong count. This strong count keeps the value alive
+        // until the process waits. After that point, no code accesses the value through this reference. A task begins
+        // with its header, and the run state follows the header. The pointer in a `RunnableProcess` has the provenance
+        // of the whole cell.
         let state = unsafe { behind::<RunState>(at) };
         // SAFETY: `RunState::wait` requires the right to run the process, and `self` was this right. The right is used
         // again only if `wait` returns false. In this case, `wait` has not released the right. If `open` is true, the

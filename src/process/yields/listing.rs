@@ -28,7 +28,8 @@ pub(crate) struct Outstanding {
     pub(crate) oldest_measured_stream: Option<u64>,
     /// Number of these commands that are calls of hand-written processes.
     pub(crate) calls: usize,
-    /// Source line that yielded one of the commands, if the line is known. The lines of calls are not included.
+    /// Source line that yielded one of the commands, if the line is known. This command is not a call: see
+    /// `line_of_call`.
     pub(crate) line: Line,
     /// Source line of one of the calls.
     pub(crate) line_of_call: Line,

@@ -56,7 +56,7 @@ pub(super) struct Client<S> {
     /// The first `searched` bytes of `input` contain no line break.
     searched: usize,
     output: Vec<u8>,
-    /// Number of bytes of `output` that are written.
+    /// Number of bytes of `output` that the server has already written to `stream`.
     written: usize,
     is_trusted: bool,
     is_closing: bool,

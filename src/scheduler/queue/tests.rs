@@ -409,7 +409,8 @@ fn thieves_lose_no_item_and_take_no_item_twice() {
     }
 }
 
-/// Returns four sets of queues. Each set contains one item, in the queue that the string names.
+/// Returns four sets of queues. Each set contains only one item. The string is the name of the queue that contains this
+/// item.
 fn with_one_in_each_place() -> [(&'static str, (Queues<u32>, Remote<u32>)); 4] {
     let slot = Queues::new(QueueOrder::Fifo);
     let _ = slot.0.push_next(7);

@@ -1,5 +1,5 @@
-//! Measures what traces, records and consoles cost. Two processes exchange messages on one worker, at the highest rate.
-//! Each row of the table turns one kind of inspection on. `../README.md` explains the rows and the numbers.
+//! Measures the cost of traces, records and consoles. Two processes exchange messages on one worker, at the highest
+//! rate. Each row of the table turns one kind of inspection on. `../README.md` explains the rows and the numbers.
 
 mod client;
 mod median;

@@ -33,7 +33,7 @@ pub struct Limits {
     pub events: usize,
     /// Maximum number of tracks. Default: 262,144. The events of further tracks are left out.
     pub tracks: usize,
-    /// Maximum size of all texts in bytes. Default: 64 MiB. Further texts are replaced by `…`.
+    /// Maximum total size of the texts of a recording, in bytes. Default: 64 MiB. Further texts are replaced by `…`.
     pub text_bytes: usize,
 }
 

@@ -24,7 +24,7 @@ const TABLE_ROWS: u64 = 200;
 /// this limit.
 const EDGES: u64 = 100;
 
-/// A command without an answer counts for [`Condition::Finding`] when it has this age, in ns.
+/// Minimum age of a command without an answer, in ns. [`Condition::Finding`] ignores such a command if it is younger.
 const UNANSWERED: u64 = 1_000_000_000;
 
 /// Condition of `--fail-if`.

@@ -65,8 +65,8 @@
 //!     sender that waits for free space. If step 13 came before step 10, a woken task could find neither a message nor
 //!     the exit. The woken task would then wait again, forever.
 //! 14. **Hand the outcome to the join handle** (`CellBase::finish` in `task/cell.rs`). Step 14 comes last. Therefore a
-//!     task that awaits the join handle sees the effects of all other steps. Step 14 also decides whether the failure of
-//!     the process is unobserved. A failure is unobserved if no link, no monitor and no join handle has received the
+//!     task that awaits the join handle sees the effects of all other steps. Step 14 also decides whether the failure
+//!     of the process is unobserved. A failure is unobserved if no link, no monitor and no join handle has received the
 //!     exit. This decision must come last, after all links, all monitors and the join handle had the chance to receive
 //!     the exit.
 

@@ -186,7 +186,8 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// # Safety
     /// `at` points to the header of a cell of the type `Cell<X, S>`, with the provenance of the whole cell. The caller
     /// owns the right to run the process and the reference count of this right, and passes both to this function. The
-    /// function [`create`] has stored the machine of the cell, and [`finish`](Self::finish) has not dropped the machine.
+    /// function [`create`] has stored the machine of the cell, and [`finish`](Self::finish) has not dropped the
+    /// machine.
     unsafe fn run(at: NonNull<Header>) {
         // SAFETY: the caller of this function guarantees the requirements of `enter`, except the requirement for the
         // other fields of the result. This function uses these fields only before it consumes `ready`, at the end.
@@ -235,14 +236,11 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         unsafe { Self::finish(ready, &mut output, None, left) };
     }
 
-    /// Returns a pointer to the memory of the machine.
-    ///
-    /// # Safety
-    /// `at` points to the header of a cell of this type, with the provenance of the whole cell.
+    /// Returns a pointer to the memory of the machine. `at` points to the header of a cell of this type. The result has
+    /// the provenance of `at`.
     #[inline]
-    unsafe fn machine_at(at: NonNull<Header>) -> *mut X {
-        // SAFETY: by contract, `at` points to a whole cell, so the field is in bounds.
-        unsafe { &raw mut (*at.as_ptr().cast::<Self>()).machine }
+    fn machine_at(at: NonNull<Header>) -> *mut X {
+        at.as_ptr().cast::<u8>().wrapping_add(offset_of!(Self, machine)).cast()
     }
 
     /// # Safety
@@ -252,9 +250,9 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// the machine.
     #[inline]
     unsafe fn machine<'a>(at: NonNull<Header>) -> Pin<&'a mut X> {
+        let machine = Self::machine_at(at);
         // SAFETY: by contract, `at` points to the header of a cell of this type, with the provenance of the whole cell.
-        let machine = unsafe { Self::machine_at(at) };
-        // SAFETY: by contract, the caller has exclusive access to the machine. `create` initializes the machine before
+        // By contract, the caller has exclusive access to the machine. `create` initializes the machine before
         // it creates the first right to run, and `finish` drops the machine after it has received the last right.
         // Therefore, the machine is initialized.
         let machine = unsafe { &mut *machine };
@@ -273,12 +271,12 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         // The right is consumed before the machine is dropped. If the destructor of the machine panicked while the
         // right existed, the drop of the right would use the machine again.
         let at = ready.into_at();
+        let machine = Self::machine_at(at);
         // SAFETY: by contract, `at` points to the header of a cell of this type. The pointer in a right has the
-        // provenance of the whole cell.
-        let machine = unsafe { Self::machine_at(at) };
-        // SAFETY: the machine is accessed only with the right to run the process. The value `ready` was the only such
-        // right, and no other right is created from it. By contract, the caller uses no reference to the machine any
-        // more. `create` initialized the machine. The machine is dropped only here, and is not accessed afterwards.
+        // provenance of the whole cell. The machine is accessed only with the right to run the process. The value
+        // `ready` was the only such right, and no other right is created from it. By contract, the caller uses no
+        // reference to the machine any more. `create` initialized the machine. The machine is dropped only here, and is
+        // not accessed afterwards.
         unsafe { machine.drop_in_place() };
         // SAFETY: this function has received the right to run the process and the reference counts, and passes them to
         // `CellBase::finish`. A cell of this type begins with such a base.
@@ -301,9 +299,9 @@ fn end_turn(ready: RunnableProcess, next: NextTurn) {
 }
 
 impl<'a, M: Send + 'static, T, S: Schedule> CellBase<M, T, S> {
-    /// Allocates a cell, and creates its base. The memory of the machine stays uninitialized. The cell has three reference counts: for
-    /// the pid table, for the join handle, and for the right to run. If `keeps_itself` is true, the cell has a fourth
-    /// reference count, which is for the machine. The caller owns these reference counts.
+    /// Allocates a cell, and creates its base. The memory of the machine stays uninitialized. The cell has three
+    /// reference counts: for the pid table, for the join handle, and for the right to run. If `keeps_itself` is true,
+    /// the cell has a fourth reference count, which is for the machine. The caller owns these reference counts.
     ///
     /// # Safety
     /// `kind` is the vtable of a cell that begins with a base of this type.
@@ -336,12 +334,11 @@ impl<'a, M: Send + 'static, T, S: Schedule> CellBase<M, T, S> {
         // alive, because `ready` owns a reference count. By contract, the reference to the base is not used after
         // `ready` is consumed.
         let base = unsafe { at.cast::<Self>().as_ref() };
-        // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The reference
-        // owns no reference count, because `Borrowed` never drops the reference. By contract, `ready` keeps the cell
-        // alive until the last use of the reference.
-        let me = Borrowed::new(SelfHandle::new(unsafe { Ref::from_at(at.cast()) }));
-        // SAFETY: the reasons for `me` apply to `own` too.
-        let own = Borrowed::new(unsafe { Ref::<Control<M>>::from_at(at.cast()) }.into_any());
+        // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The closure is
+        // called for `me` and for `own`. Both references own no reference count, because `Borrowed` never drops them.
+        // By contract, `ready` keeps the cell alive until the last use of both references.
+        let control = || unsafe { Ref::<Control<M>>::from_at(at.cast()) };
+        let (me, own) = (Borrowed::new(SelfHandle::new(control())), Borrowed::new(control().into_any()));
         Entered { ready, base, me, own }
     }
 
@@ -351,8 +348,8 @@ impl<'a, M: Send + 'static, T, S: Schedule> CellBase<M, T, S> {
     /// # Safety
     /// `at` points to the header of a cell that begins with a base of this type, with the provenance of the whole cell.
     /// The process of this cell has exited. The caller passes the right to run the process and the reference count of
-    /// this right to this function. If `left` is true, the caller also passes a second reference count, namely the count
-    /// that the pid table owned.
+    /// this right to this function. If `left` is true, the caller also passes a second reference count, namely the
+    /// count that the pid table owned.
     #[inline]
     unsafe fn finish(at: NonNull<Header>, output: &mut Option<T>, failure: Option<Exit>, left: bool) {
         // SAFETY: by contract, `at` points to the header of a cell that begins with a base of this type. The cell is
@@ -373,7 +370,8 @@ impl<'a, M: Send + 'static, T, S: Schedule> CellBase<M, T, S> {
         // awaits the join handle.
         join.control.head.host().shared().metrics.end_exit();
         // SAFETY: `end` requires the right to run the process. The caller has passed this right to this function, and
-        // the right no longer exists as a value. Therefore no other code can use it. This function does not access the outcome after `settle` or `discard`.
+        // the right no longer exists as a value. Therefore no other code can use it. This function does not access the
+        // outcome after `settle` or `discard`.
         unsafe { join.control.head.run.end() };
         // SAFETY: one reference count belonged to the right to run. If `left` is true, the other reference count is the
         // count that the pid table owned. The caller passed this count to this function. The cell is not accessed after
@@ -538,12 +536,11 @@ pub(crate) fn create<X: Machine, S: Schedule>(
     // SAFETY: `KIND` is the vtable of a cell that begins with such a base.
     let at =
         unsafe { CellBase::<X::Message, X::Output, S>::allocate(Cell::<X, S>::KIND, X::KEEPS_ITSELF, schedule, parts) };
-    // SAFETY: `at` points to the header of a new cell of this type, with the provenance of the whole cell.
-    let place = unsafe { Cell::<X, S>::machine_at(at) };
-    // SAFETY: the place is in the memory of the cell, and is aligned for a machine. No other code accesses the machine,
-    // because the machine is accessed only with the right to run the process. No such right exists yet: the run state
-    // was active from the beginning, and a wake-up of an active process creates no right.
-    unsafe { place.write(machine) };
+    // SAFETY: `at` points to the header of a new cell of this type, with the provenance of the whole cell. Therefore
+    // the place is in the memory of the cell, and is aligned for a machine. No other code accesses the machine, because
+    // the machine is accessed only with the right to run the process. No such right exists yet: the run state was
+    // active from the beginning, and a wake-up of an active process creates no right.
+    unsafe { Cell::<X, S>::machine_at(at).write(machine) };
     if X::KEEPS_ITSELF {
         // SAFETY: `at` points to the header of a cell of this type, with the provenance of the whole cell. The machine
         // was stored above. This function creates the first right to run at its end, and no right exists earlier.
@@ -562,16 +559,16 @@ impl<T, M: Send + 'static> Created<T, M> {
     /// Returns the first references to a new process, and the reference for the pid table.
     ///
     /// # Safety
-    /// `at` points to the header of a cell that [`CellBase::allocate`] has created, with the provenance of the whole cell.
-    /// The cell has the message type `M` and the output type `T`. Its machine is stored. This function is called once
-    /// for the cell.
+    /// `at` points to the header of a cell that [`CellBase::allocate`] has created, with the provenance of the whole
+    /// cell. The cell has the message type `M` and the output type `T`. Its machine is stored. This function is called
+    /// once for the cell.
     #[inline]
     unsafe fn new(at: NonNull<Header>) -> (Ref<dyn AnyControl>, Self) {
         // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The call of
-        // `allocate` has created a reference count for the pid table.
-        let entry = unsafe { Ref::<Control<M>>::from_at(at.cast()) };
-        // SAFETY: the reasons for `entry` apply to `handle` too. The reference count was created for the join handle.
-        let handle = unsafe { Ref::<Control<M>>::from_at(at.cast()) };
+        // `allocate` has created a reference count for the pid table and another reference count for the join handle.
+        // The closure is called twice, and each call uses one of these reference counts.
+        let count = || unsafe { Ref::<Control<M>>::from_at(at.cast()) };
+        let (entry, handle) = (count(), count());
         // SAFETY: a cell is a task, and `at` has the provenance of the whole cell. This is the first right to run the
         // task. The run state is active, and a wake-up of an active process creates no second right. The call of
         // `allocate` has created a reference count for this right.
@@ -638,10 +635,10 @@ impl<T, M: Send + 'static> Joined<T, M> {
 
     #[inline]
     fn join_block(&self) -> Option<&JoinBlock<M, T>> {
-        // SAFETY: the address points to a cell if `has_begun` returns true. Only `Created::new` creates such a `Joined`,
-        // and the cell of this `Joined` has the message type `M` and the output type `T`. The cell begins with a
-        // `JoinBlock<M, T>`, and both types are `repr(C)`. The address owns a reference count that keeps the cell
-        // alive, and the pointer of the address has the provenance of the whole cell.
+        // SAFETY: the address points to a cell if `has_begun` returns true. Only `Created::new` creates such a
+        // `Joined`, and the cell of this `Joined` has the message type `M` and the output type `T`. The cell begins
+        // with a `JoinBlock<M, T>`, and both types are `repr(C)`. The address owns a reference count that keeps the
+        // cell alive, and the pointer of the address has the provenance of the whole cell.
         self.has_begun().then(|| unsafe { self.address.control().at().cast().as_ref() })
     }
 
@@ -702,8 +699,9 @@ impl Listed<'_, dyn AnyControl> {
     /// Returns the process that awaits the join handle of this process, if there is such a process.
     pub(crate) fn joiner(&self) -> Option<Joiner> {
         // SAFETY: this thread holds the lock of the slot that contains the entry. An exit takes this lock to remove the
-        // entry (step 6 in `host/exit.rs`), and ends the run state afterwards (`CellBase::finish`). Therefore the process
-        // is not over before this call returns, and the unlocks in this call happen before `JoinBlock::take_alone`.
+        // entry (step 6 in `host/exit.rs`), and ends the run state afterwards (`CellBase::finish`). Therefore the
+        // process is not over before this call returns, and the unlocks in this call happen before
+        // `JoinBlock::take_alone`.
         unsafe { self.entry().joiner() }
     }
 }

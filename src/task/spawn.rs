@@ -380,7 +380,8 @@ impl<M: Send + 'static> SelfHandle<M> {
 /// process calls this function at most once.
 pub(crate) type CreateCell<'a> = &'a mut dyn FnMut(ControlParts) -> Ref<dyn AnyControl>;
 
-/// Returns a copy of the name of an entry point. Returns `None` if the name is empty. Most processes have no entry point.
+/// Returns a copy of the name of an entry point. Returns `None` if the name is empty. Most processes have no entry
+/// point.
 fn named_entry(name: &str) -> Option<Box<str>> {
     if name.is_empty() { None } else { Some(Box::from(name)) }
 }

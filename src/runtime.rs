@@ -247,7 +247,8 @@ impl Runtime {
         output.expect("the future has resolved")
     }
 
-    /// The future is a trait object. Otherwise, the code that runs tasks would be compiled once for each type of future.
+    /// Runs tasks until the future resolves, and then drops the future. The future is a trait object, so this code is
+    /// compiled once, and not once for each type of future.
     fn block_on_own(&self, step: Option<&StepGuard>, own: Pin<&mut dyn DropFuture>) {
         self.tokio.within_blocking(|| {
             // The future is dropped inside the context, because its destructor may also use tokio.

@@ -294,7 +294,7 @@ pub(crate) trait AnyMachine {
     fn init(&mut self) -> Result<(), InitError>;
     /// Calls [`Machine::step`]. If the step returns the output of the process, stores the output in the variable of
     /// [`TypedMachine`]. If the step fails, stores the exit in `failure`.
-    fn step(&mut self, current: &Current, cx: &mut Context<'_>, failure: &mut Option<Exit>) -> Stepped;
+    fn step(&mut self, current: &Current, cx: &mut Context<'_>, failure: &mut Option<Exit>) -> StepResult;
     /// Drops the stored output. If the destructor of the output panics, catches the panic.
     fn drop_output(&mut self);
     /// Calls [`Machine::close`].
@@ -328,15 +328,15 @@ impl<X: Machine> AnyMachine for TypedMachine<'_, X> {
         self.machine.as_mut().init(self.me)
     }
 
-    fn step(&mut self, current: &Current, cx: &mut Context<'_>, failure: &mut Option<Exit>) -> Stepped {
+    fn step(&mut self, current: &Current, cx: &mut Context<'_>, failure: &mut Option<Exit>) -> StepResult {
         match self.machine.as_mut().step(current, self.me, cx) {
-            Ok(Next::Wait) => Stepped::Waits,
-            Ok(Next::Again) => Stepped::Again,
+            Ok(Next::Wait) => StepResult::Waits,
+            Ok(Next::Again) => StepResult::Again,
             Ok(Next::Done(output)) => {
                 *self.output = Some(output);
-                Stepped::Ended
+                StepResult::Ended
             }
-            Err(exit) => Stepped::failed(failure, exit),
+            Err(exit) => StepResult::failed(failure, exit),
         }
     }
 
@@ -376,31 +376,25 @@ struct Turn<'a> {
 /// Result of a turn.
 #[derive(Debug)]
 pub(crate) enum TurnOutcome {
-    Continues(NextTurn),
-    /// The process has exited. If the `bool` is true, the turn has taken over the reference count that the pid table
-    /// owned. The caller must release this count: see [`Turn::left`](Turn::left).
-    Over(bool),
-}
-
-/// Condition for the next turn of a process that has not exited.
-#[derive(Debug)]
-pub(crate) enum NextTurn {
     Waits,
     /// The process waits for a message, and its mailbox slot is open to senders.
     WaitsOpen,
     /// The process needs another turn.
     Again,
+    /// The process has exited. If the `bool` is true, the turn has taken over the reference count that the pid table
+    /// owned. The caller must release this count: see [`Turn::left`](Turn::left).
+    Over(bool),
 }
 
 /// Result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stepped {
+pub(crate) enum StepResult {
     Waits,
     Again,
     Ended,
 }
 
-impl Stepped {
+impl StepResult {
     fn failed(failure: &mut Option<Exit>, exit: Exit) -> Self {
         *failure = Some(exit);
         Self::Ended
@@ -432,32 +426,32 @@ impl<'a> Turn<'a> {
 
     /// Runs one step within the limits of the process, and dispatches the commands that the step yielded.
     #[inline]
-    fn step(&mut self, flags: u16, cx: &mut Context<'_>) -> Stepped {
+    fn step(&mut self, flags: u16, cx: &mut Context<'_>) -> StepResult {
         let begun = if flags & flag::LIMITED == 0 {
             None
         } else {
             match self.around.begin_metered() {
                 Ok(begun) => begun,
-                Err(exit) => return Stepped::failed(self.failure, exit),
+                Err(exit) => return StepResult::failed(self.failure, exit),
             }
         };
-        // The step stores an outcome in variables of the caller. If the closure returned the outcome, each step would
-        // copy memory of the size of an outcome, although most steps have no outcome.
+        // The step stores an outcome in the variables that the caller of `turn` provides. If the closure returned the
+        // outcome, each step would copy memory of the size of an outcome, although most steps have no outcome.
         let stepped = catch(|| self.machine.step(self.current, cx, self.failure));
         // The call of `leave` comes before the dispatch. Therefore, if a handler drops a reply, the reply is not
         // stored, and the waiting caller is notified immediately.
         self.around.leave();
         let stepped = match stepped {
             // If the last step has dropped replies, these replies stay stored until step 7 of the exit.
-            Ok(Stepped::Ended) => Stepped::Ended,
+            Ok(StepResult::Ended) => StepResult::Ended,
             Ok(stepped) => {
                 self.around.end_step(None);
                 stepped
             }
-            Err(text) => Stepped::failed(self.failure, self.around.unwound(text)),
+            Err(text) => StepResult::failed(self.failure, self.around.unwound(text)),
         };
         self.around.count_step();
-        if stepped == Stepped::Ended {
+        if stepped == StepResult::Ended {
             self.around.dispatch_last();
         } else {
             self.around.dispatch();
@@ -465,9 +459,9 @@ impl<'a> Turn<'a> {
         // If the limit of the running time ends the process here, `end_step` has already notified the callers of the
         // dropped replies.
         match begun {
-            Some(begun) if stepped != Stepped::Ended => match self.around.end_metered(begun) {
+            Some(begun) if stepped != StepResult::Ended => match self.around.end_metered(begun) {
                 Ok(()) => stepped,
-                Err(exit) => Stepped::failed(self.failure, exit),
+                Err(exit) => StepResult::failed(self.failure, exit),
             },
             _ => stepped,
         }
@@ -629,13 +623,13 @@ pub(crate) fn turn(
                     this.around.keep_answer();
                 }
                 // An observer may have answered a command of the process after the last step.
-                TurnOutcome::Continues(if current.take_again() {
-                    NextTurn::Again
+                if current.take_again() {
+                    TurnOutcome::Again
                 } else if current.waits_for_message() {
-                    NextTurn::WaitsOpen
+                    TurnOutcome::WaitsOpen
                 } else {
-                    NextTurn::Waits
-                })
+                    TurnOutcome::Waits
+                }
             }
         }
     })
@@ -734,25 +728,25 @@ impl Turn<'_> {
             }
             let stepped = this.step(flags, cx);
             // `has_begun` loads the flags again, because a failed upgrade may have cleared `MANUAL_START` in this step.
-            if flags & flag::STARTED == 0 && stepped != Stepped::Ended {
+            if flags & flag::STARTED == 0 && stepped != StepResult::Ended {
                 this.around.has_begun();
             }
             match stepped {
-                Stepped::Ended => {
+                StepResult::Ended => {
                     this.end_stepped();
                     return Poll::Ready(());
                 }
-                Stepped::Again => {
+                StepResult::Again => {
                     this.current.note_woken();
                     return Poll::Pending;
                 }
-                Stepped::Waits if !this.current.take_answered() => {
+                StepResult::Waits if !this.current.take_answered() => {
                     if !this.current.runs_again() {
                         this.enter_wait(flags);
                     }
                     return Poll::Pending;
                 }
-                Stepped::Waits => {
+                StepResult::Waits => {
                     answered += 1;
                     if answered == ANSWERED_IN_TURN {
                         this.head().host().count_budget_yield();

@@ -341,7 +341,7 @@ impl<M: Send + 'static> Control<M> {
     }
 
     /// Closes the mailbox slot at the beginning of a turn. A receiver that was split off from the process can run
-    /// outside the turns of the process. The code of a turn calls this function if such a receiver has polled the
+    /// outside the turns of the process. `begin_turn` calls this function if such a receiver has polled the
     /// mailbox while the slot was open. If the slot contains a message, this function wakes the receiver.
     #[cold]
     fn close_slot(&self, ready: &RunnableProcess) {

@@ -299,7 +299,8 @@ impl Header {
     }
 
     /// # Safety
-    /// `this` is alive. The caller owns one of the strong counts of `this`, and this call releases that count.
+    /// `this` is alive, and has the provenance of the whole allocation. The caller owns one of the strong counts of
+    /// `this`, and this call releases that count.
     #[inline]
     pub(crate) unsafe fn release(this: NonNull<Self>) {
         // SAFETY: by contract `this` is alive, and the caller owns the count that is released.
@@ -307,7 +308,8 @@ impl Header {
     }
 
     /// # Safety
-    /// `this` is alive. The caller owns `counts` strong references to `this`, and this call releases them.
+    /// `this` is alive, and has the provenance of the whole allocation. The caller owns `counts` strong references to
+    /// `this`, and this call releases them.
     #[inline]
     pub(crate) unsafe fn release_many(this: NonNull<Self>, counts: u32) {
         // SAFETY: the value is alive until the decrement below releases the caller's counts. The reference is not used
@@ -325,7 +327,8 @@ impl Header {
     }
 
     /// # Safety
-    /// The caller has just released the last strong count. The caller calls this function once.
+    /// `this` has the provenance of the whole allocation. The caller has just released the last strong count. The
+    /// caller calls this function once.
     #[cold]
     #[inline(never)]
     unsafe fn clear(this: NonNull<Self>) {
@@ -354,7 +357,8 @@ impl Header {
     }
 
     /// # Safety
-    /// The caller owns one of the weak counts, and this call releases that count.
+    /// `this` has the provenance of the whole allocation. The caller owns one of the weak counts, and this call
+    /// releases that count.
     #[inline]
     unsafe fn release_weak(this: NonNull<Self>) {
         // SAFETY: the memory stays allocated as long as a weak count exists, and the caller owns a weak count until
@@ -435,7 +439,8 @@ impl<T: HeaderFirst> Ref<T> {
     /// strong counts.
     ///
     /// # Safety
-    /// `kind` was created by [`kind`](Self::kind) for the same `T`, and `strong` is at least 1.
+    /// `kind` was created by [`kind`](Self::kind) for the same `T`, and `strong` is at least 1. The functions in `kind`
+    /// belong to the type whose layout `kind` contains.
     #[inline(always)]
     pub(crate) unsafe fn with(kind: &'static VTable, strong: u32, make: impl FnOnce(Header) -> T) -> Self {
         // SAFETY: a `T` is `HeaderFirst`, so it contains a header, and the size of `T` is not zero. The size in the

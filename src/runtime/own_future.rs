@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-/// A future that its user can drop in place.
+/// A future that can be dropped in place through a trait object.
 pub(super) trait DropFuture: Future<Output = ()> {
     /// Drops the future, but does not free its memory. The future is not polled again.
     fn drop_future(self: Pin<&mut Self>);

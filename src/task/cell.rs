@@ -45,7 +45,7 @@ use crate::process::state::{
     Borrowed, Clear, Header, HeaderFirst, Joiner, Ref, RunState, RunnableProcess, Schedule, Stepped, Task, VTable,
 };
 use crate::task;
-use crate::task::{Machine, NextTurn, TurnOutcome, TypedMachine};
+use crate::task::{Machine, TurnOutcome, TypedMachine};
 
 /// State of the outcome of a process.
 enum Outcome<T> {
@@ -102,8 +102,8 @@ unsafe impl<M> Stepped for Control<M> {}
 const _: () = assert!(offset_of!(Control<u8>, head) == size_of::<Header>() && offset_of!(Head, run) == 0);
 
 // SAFETY: the type is `repr(C)`, and its first field, a control block, is `HeaderFirst`. The function `clear` calls
-// `Control::clear`, which drops the control block. Then `clear` drops the outcome through a pointer that covers only
-// the outcome.
+// `Control::clear`, which drops the fields of the control block except the header. Then `clear` drops the outcome
+// through a pointer that covers only the outcome.
 unsafe impl<M, T> HeaderFirst for JoinBlock<M, T> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
@@ -148,14 +148,13 @@ unsafe impl<M, T, S> HeaderFirst for CellBase<M, T, S> {
     }
 }
 
-/// The layout of a cell. Only the memory of a cell has this type: no value and no reference of this type exists. The
-/// code uses references to the base, to a part of the base, or to the machine. Each function gets a reference to the
-/// machine from a raw pointer.
+/// This type describes the memory of a cell. The code creates no value and no reference of this type. To access the
+/// machine, a function creates a reference from a raw pointer.
 #[repr(C)]
 struct Cell<X: Machine, S> {
     base: CellBase<X::Message, X::Output, S>,
-    /// The function [`create`] stores the machine in this field, and `finish` drops the machine. Between these two
-    /// calls, the machine is pinned and does not move.
+    /// The function [`create`] stores the machine in this field, and `Cell::finish` drops the machine. Between these
+    /// two calls, the machine is pinned and does not move.
     machine: X,
 }
 
@@ -170,8 +169,8 @@ struct Entered<'a, M: Send + 'static, T, S> {
 }
 
 impl<X: Machine, S: Schedule> Cell<X, S> {
-    /// The table of functions for this type of cell. The destructor of the value drops only the base. `finish` has
-    /// dropped the machine earlier.
+    /// The table of functions for this type of cell. The function `clear` of this table drops only the base.
+    /// [`finish`](Self::finish) drops the machine earlier.
     const KIND: &'static VTable = &Ref::<CellBase<X::Message, X::Output, S>>::kind(
         Layout::new::<Self>(),
         Task {
@@ -189,14 +188,16 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// function [`create`] has stored the machine of the cell, and [`finish`](Self::finish) has not dropped the
     /// machine.
     unsafe fn run(at: NonNull<Header>) {
-        // SAFETY: the caller of this function guarantees the requirements of `enter`, except the requirement for the
-        // other fields of the result. This function uses these fields only before it consumes `ready`, at the end.
+        // SAFETY: a `Cell` is `repr(C)` and begins with its base, so `at` points to the header of a cell that begins
+        // with such a base. The caller of this function guarantees the other requirements of `enter`. This function
+        // uses the other fields of the result only before it consumes `ready`.
         let Entered { ready, base, me, own } = unsafe { CellBase::<X::Message, X::Output, S>::enter(at) };
         let control = &base.join.control;
         control.begin_turn(&ready);
-        // SAFETY: a reference to the machine needs the right to run this process. The value `ready` is the only such
-        // right, so no other reference to the machine exists. This right is consumed below, after the last use of
-        // `machine`.
+        // SAFETY: by contract, `at` points to the header of a cell of this type, with the provenance of the whole cell,
+        // and the machine is stored. A reference to the machine needs the right to run this process. The value `ready`
+        // is the only such right, so no other reference to the machine exists. This right is consumed below, after the
+        // last use of the reference.
         let mut machine = unsafe { Self::machine(at) };
         let (progress, mut output, mut failure) = (machine.as_mut().progress(), None, None);
         // The function `turn` catches panics of user code. If the runtime's own code panics, `ready` is dropped, and
@@ -204,10 +205,16 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         let mut typed = TypedMachine::new(machine, &me, &mut output);
         let outcome = task::turn(&mut typed, progress, &control.head, &own, &ready, &mut failure);
         match outcome {
-            TurnOutcome::Continues(next) => end_turn(ready, next),
-            // SAFETY: `finish` requires the right to run this cell, and `ready` is this right. The turn has ended the
-            // process. If `left` is true, the turn has taken over the reference count that the pid table owned, and
-            // `finish` gets this count.
+            TurnOutcome::Again => ready.schedule(WakeSource::Turn),
+            TurnOutcome::Waits => ready.wait(),
+            // SAFETY: the slot is open. The turn returns `WaitsOpen` only if a receiver has noted that it waits with an
+            // open slot. The receiver makes this note in the present turn. At this time, the receiver has opened the
+            // slot under the mailbox's lock, or the mark of this lock shows that the slot is still open. The receiver
+            // removes the note before it closes the slot. While the process is active, no other thread closes its slot.
+            TurnOutcome::WaitsOpen => unsafe { ready.wait_open() },
+            // SAFETY: `finish` requires the right to run a cell of this type, and `ready` is this right. The turn has
+            // ended the process, and the reference in `typed` is not used any more. If `left` is true, the turn has
+            // taken over the reference count that the pid table owned, and `finish` gets this count.
             TurnOutcome::Over(left) => unsafe { Self::finish(ready, &mut output, failure, left) },
         }
     }
@@ -215,24 +222,26 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// # Safety
     /// The requirements of [`run`](Self::run).
     unsafe fn cancel(at: NonNull<Header>) {
-        // SAFETY: the caller of this function guarantees the requirements of `enter`, except the requirement for the
-        // other fields of the result. This function uses these fields only before it consumes `ready`, at the end.
+        // SAFETY: a `Cell` is `repr(C)` and begins with its base, so `at` points to the header of a cell that begins
+        // with such a base. The caller of this function guarantees the other requirements of `enter`. This function
+        // uses the other fields of the result only before it consumes `ready`.
         let Entered { ready, base, me, own } = unsafe { CellBase::<X::Message, X::Output, S>::enter(at) };
         if !base.schedule.is_here() {
             // The machine belongs to another thread, and must not be dropped on this thread. Therefore, the machine and
             // the reference count of the right to run are leaked.
             return std::mem::forget(ready);
         }
-        // SAFETY: a reference to the machine needs the right to run this process. The value `ready` is the only such
-        // right, so no other reference to the machine exists. This right is consumed below, after the last use of
-        // `machine`.
+        // SAFETY: by contract, `at` points to the header of a cell of this type, with the provenance of the whole cell,
+        // and the machine is stored. A reference to the machine needs the right to run this process. The value `ready`
+        // is the only such right, so no other reference to the machine exists. This right is consumed below, after the
+        // last use of the reference.
         let mut machine = unsafe { Self::machine(at) };
         let (progress, mut output) = (machine.as_mut().progress(), None);
         let mut typed = TypedMachine::new(machine, &me, &mut output);
         let left = task::give_up(&mut typed, progress, &base.join.control.head, &own, ready.in_turn());
-        // SAFETY: `finish` requires the right to run this cell, and `ready` is this right. The call of `give_up` has
-        // ended the process. If `left` is true, `give_up` has taken over the reference count that the pid table owned,
-        // and `finish` gets this count.
+        // SAFETY: `finish` requires the right to run a cell of this type, and `ready` is this right. The call of
+        // `give_up` has ended the process, and the reference in `typed` is not used any more. If `left` is true,
+        // `give_up` has taken over the reference count that the pid table owned, and `finish` gets this count.
         unsafe { Self::finish(ready, &mut output, None, left) };
     }
 
@@ -244,17 +253,16 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     }
 
     /// # Safety
-    /// `at` points to the header of a cell of this type, with the provenance of the whole cell. The caller has
-    /// exclusive access to the machine: either the caller has the right to run the process and uses the result only
-    /// while the caller has this right, or no right to run the process exists yet. The caller has no other reference to
-    /// the machine.
+    /// `at` points to the header of a cell of this type, with the provenance of the whole cell. The function [`create`]
+    /// has stored the machine, and [`finish`](Self::finish) has not dropped the machine. The caller has exclusive
+    /// access to the machine: either the caller has the right to run the process and uses the result only while the
+    /// caller has this right, or no right to run the process exists yet. The caller has no other reference to the
+    /// machine.
     #[inline]
     unsafe fn machine<'a>(at: NonNull<Header>) -> Pin<&'a mut X> {
         let machine = Self::machine_at(at);
         // SAFETY: by contract, `at` points to the header of a cell of this type, with the provenance of the whole cell.
-        // By contract, the caller has exclusive access to the machine. `create` initializes the machine before
-        // it creates the first right to run, and `finish` drops the machine after it has received the last right.
-        // Therefore, the machine is initialized.
+        // By contract, the machine is stored, and the caller has exclusive access to the machine.
         let machine = unsafe { &mut *machine };
         // SAFETY: the machine stays in the cell, which does not move, until `finish` drops it there.
         unsafe { Pin::new_unchecked(machine) }
@@ -284,24 +292,10 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     }
 }
 
-/// Ends a turn of a process that has not exited.
-#[inline]
-fn end_turn(ready: RunnableProcess, next: NextTurn) {
-    match next {
-        NextTurn::Again => ready.schedule(WakeSource::Turn),
-        NextTurn::Waits => ready.wait(),
-        // SAFETY: the slot is open. The turn returns `WaitsOpen` only if a receiver has noted that it waits with an
-        // open slot. The receiver makes this note in the present turn. At this time, the receiver has opened the slot
-        // under the mailbox's lock, or the mark of this lock shows that the slot is still open. The receiver removes
-        // the note before it closes the slot. While the process is active, no other thread closes its slot.
-        NextTurn::WaitsOpen => unsafe { ready.wait_open() },
-    }
-}
-
-impl<'a, M: Send + 'static, T, S: Schedule> CellBase<M, T, S> {
-    /// Allocates a cell, and creates its base. The memory of the machine stays uninitialized. The cell has three
-    /// reference counts: for the pid table, for the join handle, and for the right to run. If `keeps_itself` is true,
-    /// the cell has a fourth reference count, which is for the machine. The caller owns these reference counts.
+impl<M: Send + 'static, T, S: Schedule> CellBase<M, T, S> {
+    /// Allocates a cell, and creates its base. The memory of the machine stays uninitialized. The strong
+    /// count begins at 3: one count each for the pid table, the join handle and the right to run. If `keeps_itself` is
+    /// true, the strong count begins at 4, with one count for the machine. The caller owns these counts.
     ///
     /// # Safety
     /// `kind` is the vtable of a cell that begins with a base of this type.
@@ -325,7 +319,7 @@ impl<'a, M: Send + 'static, T, S: Schedule> CellBase<M, T, S> {
     /// cell. The caller owns the right to run the process and the reference count of this right, and passes both to
     /// this function. After `ready` is consumed, the caller does not use the other fields of the result.
     #[inline(always)]
-    unsafe fn enter(at: NonNull<Header>) -> Entered<'a, M, T, S> {
+    unsafe fn enter<'a>(at: NonNull<Header>) -> Entered<'a, M, T, S> {
         // SAFETY: the pointer `at` points to the header of a task and has the provenance of the whole cell. The caller
         // passes two things to this function: the right to run, and the reference count of this right. The new
         // `RunnableProcess` takes both.
@@ -335,8 +329,8 @@ impl<'a, M: Send + 'static, T, S: Schedule> CellBase<M, T, S> {
         // `ready` is consumed.
         let base = unsafe { at.cast::<Self>().as_ref() };
         // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The closure is
-        // called for `me` and for `own`. Both references own no reference count, because `Borrowed` never drops them.
-        // By contract, `ready` keeps the cell alive until the last use of both references.
+        // called for `me` and for `own`. These references own no reference count. `from_at` needs none, because
+        // `Borrowed` never drops them, and `ready` owns a reference count until the last use of both.
         let control = || unsafe { Ref::<Control<M>>::from_at(at.cast()) };
         let (me, own) = (Borrowed::new(SelfHandle::new(control())), Borrowed::new(control().into_any()));
         Entered { ready, base, me, own }
@@ -416,7 +410,7 @@ impl<M, T> JoinBlock<M, T> {
             self.report_unobserved();
             drop(failure.map(Held::new));
         }
-        // Only an output with a destructor is moved, so that it can be dropped.
+        // If the output has no destructor, it stays in its place, because a move would only copy it.
         if std::mem::needs_drop::<T>() {
             drop(output.take().map(Held::new));
         }
@@ -551,7 +545,7 @@ pub(crate) fn create<X: Machine, S: Schedule>(
         machine.keep(unsafe { Ref::from_at(at.cast()) });
     }
     // SAFETY: `at` points to the header of a cell that `allocate` has created. The machine is stored, and no right to
-    // run the process exists yet. No reference owns the reference counts of the results yet.
+    // run the process exists yet. No value owns the counts of the results yet.
     unsafe { Created::new(at) }
 }
 
@@ -717,12 +711,11 @@ impl<M: Send + 'static> Ref<Control<M>> {
     pub(crate) fn into_any(self) -> Ref<dyn AnyControl> {
         let at: NonNull<dyn AnyControl> = self.into_at();
         // SAFETY: the pointer `at` is the pointer in `self`, with another type. The call of `into_at` has passed the
-        // reference count of `self` to this function, and the new reference takes over this count.
+        // reference count of `self` to this function, and the new reference takes over this count. If `self` owns no
+        // count (second condition of `from_at`), the new reference owns none, and the condition applies to it.
         unsafe { Ref::from_at(at) }
     }
-}
 
-impl<M: Send + 'static> Ref<Control<M>> {
     /// Converts `self` into a reference of the type `Ref<dyn Takes<A>>`. Through the new reference, the process takes
     /// messages of the type `A`.
     pub(crate) fn taking<A: Send + 'static>(self) -> Ref<dyn Takes<A>>

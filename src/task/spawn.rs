@@ -1,6 +1,6 @@
-//! The start of a process. A spawn reserves the process, creates its cell, sets its links and its monitor, and queues
-//! the process for the first time. The options of a spawn are in `builder.rs`, batches are in `batch.rs`, and join
-//! handles are in `join.rs`.
+//! The start of a process. A spawn reserves a pid, creates the cell of the process, sets its links and its monitor, and
+//! queues the process for the first time. The options of a spawn are in `builder.rs`, batches are in `batch.rs`, and
+//! join handles are in `join.rs`.
 
 pub(crate) mod batch;
 pub(crate) mod builder;
@@ -144,7 +144,7 @@ impl Host {
         Ok(())
     }
 
-    /// Reserves a process: checks the phase of the runtime and the limits, and assigns a pid.
+    /// Checks the phase of the runtime and the limits, and reserves a pid.
     #[inline(always)]
     fn admit_control(
         &self,
@@ -380,8 +380,8 @@ impl<M: Send + 'static> SelfHandle<M> {
 /// process calls this function at most once.
 pub(crate) type CreateCell<'a> = &'a mut dyn FnMut(ControlParts) -> Ref<dyn AnyControl>;
 
-/// Returns a copy of the name of an entry point. Returns `None` if the name is empty. Most processes have no entry
-/// point.
+/// Returns a copy of the name of an entry point, for a trace. Returns `None` if the name is empty. Most processes have
+/// no entry point. The copy is made even if no trace runs, because a trace may begin before the spawn is recorded.
 fn named_entry(name: &str) -> Option<Box<str>> {
     if name.is_empty() { None } else { Some(Box::from(name)) }
 }

@@ -102,7 +102,7 @@ struct Senders {
 /// A sender that waits for room.
 #[derive(Debug)]
 struct Sender {
-    /// Index of the message in [`Bounded::waiting`].
+    /// Index of the message in [`Bounded::waiting_messages`].
     message: usize,
     /// Waker of the sender. The value is `None` if the sender was already woken because the receiver has exited.
     waker: Option<Waker>,
@@ -164,7 +164,7 @@ pub(super) struct Bounded<M> {
     /// The waiting senders. While a sender waits and the mailbox is not closed, the queue is full.
     senders: Senders,
     /// The messages of the waiting senders.
-    waiting: Slab<M>,
+    waiting_messages: Slab<M>,
     /// The task that the caller must wake, because the most recent `pop` or `settle` made room in the mailbox.
     room_waiter: Option<RoomWaiter>,
     /// Waker of a task that waits for room and has stored no message in this mailbox.
@@ -195,7 +195,7 @@ impl<M> Bounded<M> {
             policy,
             high: 0,
             senders: Senders::default(),
-            waiting: Slab::new(),
+            waiting_messages: Slab::new(),
             room_waiter: None,
             watcher: None,
             busy: false,
@@ -303,7 +303,7 @@ impl<M> Bounded<M> {
         if self.most == 0 || waker.is_none() {
             return Err(message);
         }
-        Ok(Some(self.senders.add(self.waiting.insert(message), waker.take())))
+        Ok(Some(self.senders.add(self.waiting_messages.insert(message), waker.take())))
     }
 
     /// Returns whether the sender with this number still waits. If the sender still waits, this function swaps the
@@ -327,9 +327,10 @@ impl<M> Bounded<M> {
 
     /// Takes the message of a sender that was removed from the list of waiting senders.
     fn take_waiting(&mut self, message: usize) -> M {
-        let message = self.waiting.remove(message);
+        let message = self.waiting_messages.remove(message);
         // A slab keeps the memory of its removed messages.
-        if self.waiting.capacity() > KEEP && self.waiting.len() < self.waiting.capacity() / 4 {
+        if self.waiting_messages.capacity() > KEEP && self.waiting_messages.len() < self.waiting_messages.capacity() / 4
+        {
             self.shrink_waiting();
         }
         message
@@ -338,10 +339,10 @@ impl<M> Bounded<M> {
     /// Frees the memory that the removed messages of a burst of waiting senders have left.
     #[cold]
     fn shrink_waiting(&mut self) {
-        let mut fewer = Slab::with_capacity(self.waiting.len());
-        let waiting = &mut self.waiting;
+        let mut fewer = Slab::with_capacity(self.waiting_messages.len());
+        let waiting = &mut self.waiting_messages;
         self.senders.for_each_message(&mut |message| *message = fewer.insert(waiting.remove(*message)));
-        self.waiting = fewer;
+        self.waiting_messages = fewer;
     }
 
     /// Takes the waker of the task that waits for room. This function is called after the inbox was closed. The caller
@@ -611,13 +612,13 @@ mod tests {
         };
         assert_eq!(wait(&mut queue, 0), None);
         let numbers: Vec<_> = (1..=BURST).map(|message| wait(&mut queue, message).expect("it waits")).collect();
-        assert!(queue.waiting.capacity() >= BURST as usize);
+        assert!(queue.waiting_messages.capacity() >= BURST as usize);
         for (message, number) in (1..).zip(&numbers) {
             if message % 1_000 != 0 {
                 assert_eq!(queue.give_up(*number).expect("it still waits").0, message);
             }
         }
-        assert!(queue.waiting.capacity() <= KEEP, "{}", queue.waiting.capacity());
+        assert!(queue.waiting_messages.capacity() <= KEEP, "{}", queue.waiting_messages.capacity());
         let admitted: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(admitted, (0..=BURST).step_by(1_000).collect::<Vec<_>>());
         assert_eq!(queue.fullness(), (None, 0));

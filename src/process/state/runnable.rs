@@ -89,9 +89,9 @@ pub(crate) trait Schedule: Clone + Send + Sync + 'static {
     fn note_exit(&self) {}
 }
 
-/// The right to run a process. The process is queued, about to be queued, or about to run. The right exists only
-/// while the process's *machine* exists. The machine is the user's code in the cell
-/// (`task/cell.rs`). The pointer in this type has the provenance of the whole cell.
+/// The right to run a process. The process is queued, about to be queued, or running. A `RunnableProcess` exists only
+/// while the process's *machine* exists. The machine is the user's code in the cell (`task/cell.rs`). The pointer in
+/// this type has the provenance of the whole cell.
 #[must_use = "dropping it ends the process"]
 pub(crate) struct RunnableProcess(NonNull<Header>);
 
@@ -108,9 +108,9 @@ impl fmt::Debug for RunnableProcess {
 
 impl RunnableProcess {
     /// # Safety
-    /// `at` is the header of a task, with the provenance of the whole value. The caller owns the only right to run
-    /// the task, and one of the strong counts of the task. The caller passes the right and the strong count to the
-    /// result.
+    /// `at` is the header of a task, with the provenance of the whole allocation. The machine of the task was stored
+    /// and has not been dropped. The caller owns the only right to run the task, and one of the strong counts of the
+    /// task. The caller passes the right and the strong count to the result.
     #[inline]
     pub(crate) unsafe fn new(at: NonNull<Header>) -> Self {
         Self(at)
@@ -333,7 +333,8 @@ impl<T: ?Sized> Ref<T> {
     pub(crate) unsafe fn joiner(&self) -> Option<Joiner> {
         let joiner = self.header().kind.task.joiner;
         // SAFETY: the function `joiner` belongs to the type of this value. The reference keeps the value alive during
-        // the call, and its pointer has the provenance of the whole value. By contract the value stays in the table.
+        // the call, and its pointer has the provenance of the whole allocation. By contract the value stays in the
+        // table.
         unsafe { joiner(self.at().cast()) }
     }
 }
@@ -364,7 +365,7 @@ pub(crate) unsafe trait Stepped: HeaderFirst {
         // provenance for the rest of the cell. Therefore, the pointer uses the provenance that `Ref::with` has exposed.
         let at = NonNull::new(ptr::with_exposed_provenance_mut(ptr::from_ref(self).addr()));
         // SAFETY: the value is alive, because `self` is a reference to the value. `Self` is `Stepped`. The pointer has
-        // the exposed provenance of the whole value.
+        // the exposed provenance of the whole allocation.
         unsafe { wake_at(at.expect("a reference is not null"), RunState::wake) }
     }
 
@@ -375,7 +376,7 @@ pub(crate) unsafe trait Stepped: HeaderFirst {
         // The pointer must have the provenance of the whole cell, as in `wake`.
         let at = NonNull::new(ptr::with_exposed_provenance_mut(ptr::from_ref(self).addr()));
         // SAFETY: the value is alive, because `self` is a reference to the value. `Self` is `Stepped`. The pointer has
-        // the exposed provenance of the whole value.
+        // the exposed provenance of the whole allocation.
         unsafe { wake_at(at.expect("a reference is not null"), RunState::deliver) }
     }
 
@@ -406,18 +407,19 @@ unsafe fn behind<'a, T>(at: NonNull<Header>) -> &'a T {
 /// queued.
 ///
 /// # Safety
-/// The value is alive and [`Stepped`], and `at` has the provenance of the whole value. The caller passes
+/// The value is alive and [`Stepped`], and `at` has the provenance of the whole allocation. The caller passes
 /// [`RunState::wake`] or [`RunState::deliver`] in `wake`.
 #[inline]
 unsafe fn wake_at(at: NonNull<Header>, wake: impl FnOnce(&RunState) -> bool) -> Option<PendingSchedule> {
-    // SAFETY: by contract the value is alive and `Stepped`, and `at` has the provenance of the whole value. Therefore,
-    // the run state follows the header, within the memory of the value.
+    // SAFETY: by contract the value is alive and `Stepped`, and `at` has the provenance of the whole allocation.
+    // Therefore, the run state follows the header, within the memory of the value.
     let must_queue = wake(unsafe { behind::<RunState>(at) });
     // SAFETY: the transition returned true only if it changed the process from waiting to active. A value that is not a
     // task always has the run state *Over*. This value was in another run state, so this value is a task. A waiting
     // process has no `RunnableProcess`, so the new `RunnableProcess` is the only one. A `RunnableProcess` owns a strong
-    // count. The process kept this strong count while it waited. By contract the pointer has the provenance of the
-    // whole cell.
+    // count. The process kept this strong count while it waited. The machine of a waiting process was stored, and is
+    // dropped only after the end of the run state *waiting*. By contract the pointer has the provenance of the whole
+    // cell.
     must_queue.then(|| PendingSchedule(Some(unsafe { RunnableProcess::new(at) })))
 }
 

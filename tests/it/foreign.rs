@@ -95,6 +95,8 @@ fn a_panic_in_the_hash_of_a_key_affects_only_the_sender() {
         };
         let pool = rt.spawn_pool(Pool::new(2, member).by_key(|message: &Sensitive| message.clone()));
         let message = || Sensitive(false, Arc::new(()));
+        // Before the pool has started, messages wait in its queue. A panic for such a message ends the pool.
+        block_on(pool.started()).unwrap();
         pool.send(message()).unwrap();
         hears.recv().unwrap();
         let panics = || Sensitive(true, Arc::new(()));

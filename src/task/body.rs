@@ -236,10 +236,10 @@ impl<Q: Process> Process for Large<Q> {
 macro_rules! with_process {
     ($Q:ty, $process:ident, $entry:expr, |$machine:ident| $then:expr) => {{
         if const { $crate::task::body::is_large::<$Q, ()>() } {
-            let $machine = $crate::task::Raw::new($crate::task::body::Large(Box::new($process)), $entry);
+            let $machine = $crate::task::hand_written::Raw::new($crate::task::body::Large(Box::new($process)), $entry);
             $then
         } else {
-            let $machine = $crate::task::Raw::new($process, $entry);
+            let $machine = $crate::task::hand_written::Raw::new($process, $entry);
             $then
         }
     }};

@@ -754,8 +754,8 @@ mod tests {
     use crate::context::Context;
     use crate::context::step::{Events, Next, Process, StepOutput};
     use crate::host::job::Anywhere;
-    use crate::task::Raw;
     use crate::task::body::{AsyncBody, ProcessOutput};
+    use crate::task::hand_written::Raw;
 
     /// Checks the exact sizes in bytes of idle processes. The size matters because a program may have a million idle
     /// processes.

@@ -341,8 +341,8 @@ impl<M: Send + 'static> Control<M> {
     }
 
     /// Closes the mailbox slot at the beginning of a turn. A receiver that was split off from the process can run
-    /// outside the turns of the process. `begin_turn` calls this function if such a receiver has polled the
-    /// mailbox while the slot was open. If the slot contains a message, this function wakes the receiver.
+    /// outside the turns of the process. `begin_turn` calls this function if such a receiver has polled the mailbox
+    /// while the slot was open. If the slot contains a message, this function wakes the receiver.
     #[cold]
     fn close_slot(&self, ready: &RunnableProcess) {
         if let Some(reader) = self.inbox.close_slot(ready.in_turn()) {

@@ -1,4 +1,4 @@
-//! Spawns with options. This file defines the builder, and admits processes with options, with a name, or with a first
+//! Spawns with options. This file defines the builder, and creates processes with options, with a name, or with a first
 //! message.
 
 use std::borrow::Cow;
@@ -273,12 +273,8 @@ impl ProcessBuilder {
     {
         let entry = self.entry.take();
         with_machine!(N, F, Fut, body, entry, |machine| {
-            let (mut message, mut machine) = (Some(message), Some(machine));
-            self.launch_or_send(&mut message, &mut machine).map_err(|refusal| {
-                let message = message.expect("a refused spawn does not move the message");
-                let machine = machine.expect("a refused spawn does not move the machine");
-                SpawnError::new(refusal, (message, *machine.into_body()))
-            })
+            self.launch_or_send(message, machine)
+                .map_err(|(refusal, message, machine)| SpawnError::new(refusal, (message, *machine.into_body())))
         })
     }
 
@@ -321,24 +317,34 @@ impl ProcessBuilder {
     {
         let entry = self.entry.take();
         let (mut call, request) = sent_elsewhere(&self.host, None, (0, Location::caller()), request);
-        with_machine!(N, F, Fut, body, entry, |machine| {
-            let mut machine = Some(machine);
-            match self.launch_or_send(&mut Some(request), &mut machine) {
-                Ok(callee) => {
-                    call.set_callee(callee);
-                    Ok(call)
-                }
-                Err(refusal) => {
-                    let machine = machine.expect("a refused spawn does not move the machine");
-                    Err(SpawnError::boxed(refusal, machine.into_body()))
-                }
+        with_machine!(N, F, Fut, body, entry, |machine| match self.launch_or_send(request, machine) {
+            Ok(callee) => {
+                call.set_callee(callee);
+                Ok(call)
             }
+            Err((refusal, _, machine)) => Err(SpawnError::boxed(refusal, machine.into_body())),
         })
     }
 
-    /// Implements [`spawn_or_send`](Self::spawn_or_send) for a machine. If the call is refused, the message and the
-    /// machine stay in their places.
-    fn launch_or_send<X>(self, message: &mut Option<X::Message>, machine: &mut Option<X>) -> Result<Pid, SpawnErrorKind>
+    /// Implements [`spawn_or_send`](Self::spawn_or_send) for a machine.
+    fn launch_or_send<X>(self, message: X::Message, machine: X) -> Result<Pid, (SpawnErrorKind, X::Message, X)>
+    where
+        X: Machine + Send + 'static,
+    {
+        let (mut message, mut machine) = (Some(message), Some(machine));
+        self.launch_or_send_from(&mut message, &mut machine).map_err(|refusal| match (message, machine) {
+            (Some(message), Some(machine)) => (refusal, message, machine),
+            _ => unreachable!("a refusal moves neither the message nor the machine"),
+        })
+    }
+
+    /// Implements [`launch_or_send`](Self::launch_or_send). If the call is refused, the message and the machine stay in
+    /// `message` and `machine`.
+    fn launch_or_send_from<X>(
+        self,
+        message: &mut Option<X::Message>,
+        machine: &mut Option<X>,
+    ) -> Result<Pid, SpawnErrorKind>
     where
         X: Machine + Send + 'static,
     {

@@ -539,6 +539,9 @@ impl<M: Send + 'static> AnyControl for Control<M> {
     }
 
     fn close_mailbox(&self, turn: Option<InTurn>) -> Option<Box<dyn FnOnce() + '_>> {
+        // In a turn, the process may take messages out of its mailbox without the lock. Therefore, only a thread with
+        // the right to run the process may close the mailbox. A mailbox without a process has no turns.
+        assert!(turn.is_some() || self.head.is_outside(), "the mailbox of a process is closed in a turn");
         let contents = self.inbox.close(turn)?;
         Some(Box::new(move || {
             self.head.host().dead_letters_of(&self.head, contents.settle(&self.inbox).into_iter());

@@ -4,6 +4,8 @@
 
 pub(crate) mod check;
 pub(crate) mod idle;
+#[cfg(all(test, not(procession_loom)))]
+mod memory_tests;
 pub(crate) mod queue;
 pub(crate) mod trace;
 

@@ -58,6 +58,9 @@ impl Wakes {
 
 /// The process that owns an inbox. The run state of this process guards the slot of the inbox. Therefore, the caller of
 /// an inbox function must pass the process of that inbox as `Own`. The slot calls [`owns`](Own::owns) to check this.
+///
+/// The unsafe code of the slot relies on the results of these methods. Except in tests and models, the only
+/// implementation is the implementation below for all types that implement `Stepped`, which is an unsafe trait.
 pub(crate) trait Own {
     /// Returns true if `field` points into this process, for example into its inbox.
     fn owns(&self, field: *const ()) -> bool;

@@ -64,8 +64,8 @@ fn message_of(payload: &(dyn Any + Send)) -> Option<&str> {
 
 /// Runs `f`. If `f` panics, returns the message of the panic as an error.
 ///
-/// After a panic, the state that `f` changes may be inconsistent. `AssertUnwindSafe` is correct here, because this
-/// state belongs to one process or to one command, and is dropped without being read again.
+/// After a panic, the state that `f` changes may be inconsistent. `AssertUnwindSafe` is correct here: the state belongs
+/// to one process or to one command, and no code reads the state again before the state is dropped.
 #[inline]
 pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Reason> {
     catch_unwind(AssertUnwindSafe(f)).map_err(text)
@@ -85,9 +85,9 @@ fn text(panic: Box<dyn Any + Send>) -> Reason {
     reason
 }
 
-/// Calls `f` as [`catch`] does. This function is not generic, so it is compiled once and not once for each closure.
-/// Code that is compiled once for each process type should call this function, if the cost of an indirect call does not
-/// matter.
+/// Does the same as [`catch`] through an indirect call of `f`. This function is not generic, so the compiler creates
+/// only one copy of the function. In contrast, the compiler creates one copy of [`catch`] for each closure type. Code
+/// that is generic over the process type should call `catch_cold`, if the cost of an indirect call does not matter.
 pub(crate) fn catch_cold(f: &mut dyn FnMut()) -> Result<(), Reason> {
     catch(f)
 }
@@ -183,14 +183,14 @@ fn is_fatal(panic: &PanicHookInfo<'_>) -> bool {
     cfg!(panic = "abort") || panic.payload().downcast_ref::<&str>().is_some_and(|text| FATAL.contains(text))
 }
 
-/// Calls a waker, and catches a panic of the waker. Inside [`delay_wakers`], a foreign waker is called only after the
-/// closure of `delay_wakers` has returned.
+/// Calls a waker, and catches a panic of the waker. If the closure of [`delay_wakers`] calls this function, a foreign
+/// waker is called later, after the closure has returned.
 pub(crate) fn wake(waker: Waker) {
     wake_with(waker, delayed_wake::wake);
 }
 
-/// Does the same as [`wake`], for the waker of a task that runs queued processes. Inside [`delay_wakers`], this waker
-/// is called before the other foreign wakers.
+/// Does the same as [`wake`], for the waker of a task that runs queued processes. If the closure of [`delay_wakers`]
+/// calls this function, this waker is called before the other foreign wakers.
 pub(crate) fn wake_runner(waker: Waker) {
     wake_with(waker, delayed_wake::wake_runner);
 }
@@ -220,8 +220,8 @@ pub(crate) fn notify(event: &Event) {
 }
 
 /// Calls `f`, and afterwards calls the foreign wakers of the tasks that `f` has woken. `f` runs user code only if `f`
-/// queues a process. In this case, an observer may receive the new state of the process. If the queue is closed, the
-/// process is dropped. A caller uses this function for one of two reasons:
+/// queues a process: an observer may receive the new state of this process, or a closed queue drops this process. A
+/// caller uses this function for one of two reasons:
 /// - `f` notifies the listeners of an event, or drops a listener. The crate event-listener calls wakers under a lock of
 ///   the event, and the drop of a listener takes the same lock. A foreign waker may drop a listener, for example if the
 ///   waker polls its task directly.
@@ -280,8 +280,8 @@ impl Guard {
         };
         self.0 = Some(Arc::clone(&guarded));
         let polled = poll(&mut Context::from_waker(&Waker::from(guarded)));
-        // During `poll`, an event may drop its reference to the former waker while the event is locked. The last
-        // reference to the former waker is dropped here, where the event is not locked. Therefore, the user's waker
+        // During `poll`, an event may drop its reference to the previous waker while the event is locked. The last
+        // reference to the previous waker is dropped here, where the event is not locked. Therefore, the user's waker
         // is not dropped under the lock of the event.
         drop(former);
         polled

@@ -1,8 +1,8 @@
-//! Errors of refused operations, for example of a send, a spawn, a yield of a command, an answer, or the build of a
-//! runtime.
+//! Errors of refused operations. Examples of such operations are a send, a spawn, a yield of a command, an answer, and
+//! the build of a runtime.
 //!
-//! Most of these errors contain the value that the operation did not consume. The file `exit.rs` has the exit of a
-//! process, and `failure.rs` has the failure of a command.
+//! Most of these errors contain the value that the operation did not consume. The file `exit.rs` defines the exit of a
+//! process, and the file `failure.rs` defines the failure of a command.
 
 use std::any::type_name;
 use std::borrow::Cow;
@@ -149,9 +149,9 @@ pub(crate) enum Addressee {
 /// ```
 ///
 /// The conversion into a boxed error keeps the value. Suppose that a body returns
-/// [`procession::Result`](crate::Result), and that the refused value contains the address of the body's own process.
-/// Then the `?` creates a reference cycle: see [`Exit::failed`]. To avoid the cycle, return `Result<T, Exit>` from the
-/// body, or return only the [`kind`](Self::kind).
+/// [`procession::Result`](crate::Result), and that the refused value contains an address of the process that runs this
+/// body. If the body returns the error with `?`, this creates a reference cycle: see [`Exit::failed`]. To avoid the
+/// cycle, return `Result<T, Exit>` from the body, or return only the [`kind`](Self::kind).
 pub struct SendError<M> {
     kind: SendErrorKind,
     to: Addressee,

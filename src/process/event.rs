@@ -90,8 +90,8 @@ pub(crate) fn notice_event<M>(tag: Tag, next: Result<Payload, Answer>) -> Event<
 }
 
 /// An event other than a message, as the mailbox stores it. The size of a signal matters, because the mailbox of a
-/// parent may contain a million signals. A signal of a monitor identifies the monitor only by its number, and does not
-/// store the process that set the monitor. The process that set the monitor is always the reader of the mailbox.
+/// parent may contain a million signals. A signal of a monitor contains the number of the monitor, and does not contain
+/// the process that set the monitor. The process that set the monitor is always the reader of the mailbox.
 #[derive(Debug)]
 pub(crate) enum Signal {
     Completed(Completed),
@@ -151,7 +151,7 @@ impl Signal {
     }
 }
 
-/// The answer to a command: either its reply or its failure.
+/// The answer to a command: either a reply or a failure.
 pub(crate) type Answer = Result<Payload, Failure>;
 
 /// The answer to a command of a hand-written process.
@@ -220,8 +220,8 @@ impl StreamItem {
 }
 
 /// Converts an answer to the expected type. The runtime checks the type of an answer when the command is answered.
-/// Therefore, the type is wrong only if the caller uses a tag for another command type. This can happen with a tag that
-/// the caller has chosen. A wrong type becomes a failure, and does not cause a panic.
+/// Therefore, the type is wrong only if the static type of the caller's tag names another command type. This can happen
+/// with a tag that the caller has chosen. A wrong type becomes a failure, and does not cause a panic.
 #[inline]
 pub(crate) fn typed<T: Send + 'static>(answer: Result<Payload, Failure>) -> Result<T, Failure> {
     answer?.downcast::<T>().map_err(|payload| {
@@ -325,9 +325,9 @@ impl<C> Tag<C> {
     /// Returns a copy of this chosen tag, with a generation that belongs to one command. The parameter `serial` is
     /// the sequence number of this command in its process.
     ///
-    /// If a command has a chosen tag, its completion, timer and events contain the tag with the generation. Therefore,
-    /// a completion, a timer or an event never refers to a later command for which the process has chosen the same
-    /// number.
+    /// If a command has a chosen tag, its completion, timer and events contain the tag that includes the generation.
+    /// Therefore, a completion, a timer or an event never refers to a later command for which the process has chosen
+    /// the same number.
     pub(crate) fn with_generation(self, serial: u64) -> Self {
         let generation = serial % Self::GENERATIONS + 1;
         Self { number: Self::without_generation(self.number) | generation << 32, ..self }

@@ -82,10 +82,10 @@ impl Exit {
     /// `Cancelled` itself. The exit of another process inside a `CallError` or a `Failure` is ignored.
     ///
     /// A failed process keeps its exit, and therefore the error, until the memory of the process is freed. An
-    /// [`Address`](crate::Address) of the process keeps this memory and the runtime's handlers alive. Therefore, if the
-    /// error contains an address of the process that fails, this is a reference cycle: the error, this memory and the
-    /// handlers are never freed. For example, a [`SendError`](crate::SendError) contains the refused message, and the
-    /// message may contain the address of its sender.
+    /// [`Address`](crate::Address) of the process keeps this memory and the runtime's handlers alive. Therefore, an
+    /// error that contains an address of the failed process creates a reference cycle: the error, the memory of the
+    /// process and the handlers are never freed. For example, a [`SendError`](crate::SendError) contains the refused
+    /// message, and the message may contain the address of its sender.
     pub fn failed(error: impl Into<BoxError>) -> Self {
         let error = match error.into().downcast::<Self>() {
             Ok(exit) => return *exit,
@@ -125,9 +125,9 @@ impl Exit {
         }
     }
 
-    /// Returns whether the process failed. A cancellation and a kill are not failures, because they happen on request.
-    /// If a linked process was cancelled or killed, the resulting exit is not a failure either. OTP also reports no
-    /// crash for the exits `shutdown` and `killed`.
+    /// Returns whether the process failed. A cancellation and a kill are not failures, because each of the two happens
+    /// on request. If a linked process was cancelled or killed, the resulting exit is not a failure either. OTP also
+    /// reports no crash for the exits `shutdown` and `killed`.
     pub(crate) fn is_failure(&self) -> bool {
         match self {
             Self::Normal | Self::Cancelled(_) | Self::Killed => false,
@@ -179,8 +179,8 @@ impl Exit {
     }
 
     /// Returns the error inside this exit. If an error reports the exit of another process, the source of that error is
-    /// this inner error. The source must not be the exit itself. Otherwise, `Exit::failed` would find the exit of the
-    /// other process, and would use it as the exit of the failed process.
+    /// the error inside the exit. The source must not be the exit itself. Otherwise, `Exit::failed` would find the exit
+    /// of the other process, and would use it as the exit of the failed process.
     pub(crate) fn source_of_other(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::InitFailed(error) => Some(&**error),

@@ -196,11 +196,11 @@ impl Error for CallError {
 }
 
 /// The answers to a [`multi_call`](crate::Host::multi_call) that failed because too few processes replied:
-/// [`CallError::NoQuorum`]. A clone shares the replies with its original.
+/// [`CallError::NoQuorum`]. The original and all clones share the same replies.
 #[derive(Clone)]
 pub struct NoQuorum {
-    // The answers are behind an `Arc`, so that a `CallError` stays small. Each call moves a result, which may be a
-    // `CallError`, through its reply slot.
+    // The answers are behind an `Arc`, so that a `CallError` stays small. Each call moves a result through a reply
+    // slot, and the result may be a `CallError`.
     answers: Arc<Answers>,
 }
 
@@ -235,8 +235,9 @@ impl NoQuorum {
         self.answers.replied
     }
 
-    /// Returns the processes that did not reply, each with its error. The processes are in the order of the calls. The
-    /// list does not contain the processes whose reply was still possible when the call failed.
+    /// Returns a list of the processes that did not reply. The list contains the pid of each process and the error of
+    /// its call. The processes are in the order of the calls. The list does not contain the processes whose reply was
+    /// still possible when the call failed.
     pub fn failures(&self) -> &[(Pid, CallError)] {
         &self.answers.failures
     }

@@ -67,8 +67,8 @@ impl Limits {
     }
 
     /// Sets the maximum number of messages that wait in the mailbox. If the mailbox has a larger
-    /// [`MailboxCapacity`](crate::MailboxCapacity), this maximum replaces the capacity, and the policy stays. An
-    /// unbounded mailbox gets this maximum and the policy `Reject`. If the maximum is 0, the mailbox refuses every
+    /// [`MailboxCapacity`](crate::MailboxCapacity), this maximum replaces the capacity, and the policy does not change.
+    /// An unbounded mailbox gets this maximum and the policy `Reject`. If the maximum is 0, the mailbox refuses every
     /// message. In contrast, a `MailboxCapacity` of 0 is treated as 1. Messages that a hand-written process has taken
     /// out of the mailbox for a step are no longer counted.
     #[must_use]

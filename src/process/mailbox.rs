@@ -12,9 +12,9 @@
 //! the open slot. This sender writes its message into the slot and queues the process. The process takes the message in
 //! its turn.
 //!
-//! After the process has taken a message from the slot, its receiver is still registered as waiting for the next
-//! message. No further lock operation is needed for this registration. When the receiver registers itself as waiting,
-//! the receiver sets a mark on the lock. The next lock operation of any thread clears the mark. If a sender stores a
+//! After the process has taken a message from the slot, the receiver is still registered as waiting for the next
+//! message. This registration needs no further lock operation. When the receiver registers itself as waiting, the
+//! receiver sets a mark on the lock. The next lock operation of any thread clears the mark. If a sender stores a
 //! message outside the slot, the mark is cleared, because the sender locks the mailbox. Therefore,
 //! [`glance`](Inbox::glance) can check for messages without the lock: the function reads the slot and the mark. A
 //! sender that takes the lock sees that the receiver is registered, and wakes the process. If a process is woken during
@@ -205,7 +205,8 @@ impl<M> Inbox<M> {
         self.lock().peak()
     }
 
-    /// Returns the record of the last check of the process. In this check, the process asks whether it should yield.
+    /// Returns the record of the most recent yield check. In a yield check, the process asks whether the process should
+    /// yield.
     pub(crate) fn yield_check(&self) -> &YieldCheck {
         self.state.beside()
     }

@@ -51,9 +51,9 @@ pub enum MailboxCapacity {
 }
 
 impl MailboxCapacity {
-    /// Returns the policy and the capacity. If there is a `limit`, and the capacity is larger, the capacity is `limit`.
-    /// With a `limit`, an unbounded mailbox gets the policy `Reject`. With the `limit` 0, each mailbox gets the policy
-    /// `Reject`. If there is neither a capacity nor a `limit`, returns `None`.
+    /// Returns the policy and the capacity. If the capacity is larger than `limit`, returns `limit` instead of the
+    /// capacity. With a `limit`, an unbounded mailbox gets the policy `Reject`. With the `limit` 0, each mailbox gets
+    /// the policy `Reject`. If there is neither a capacity nor a `limit`, returns `None`.
     #[inline]
     pub(crate) fn within(self, limit: Option<usize>) -> Option<(OverflowPolicy, usize)> {
         let bound = match self {
@@ -307,7 +307,7 @@ impl<M> Bounded<M> {
     }
 
     /// Returns whether the sender with this number still waits. If the sender still waits, this function swaps the
-    /// stored waker of the sender with `waker`. Then `waker` contains the former waker of the sender.
+    /// stored waker of the sender with `waker`. Then `waker` contains the previous waker of the sender.
     pub(super) fn still_waits(&mut self, number: u64, waker: &mut Option<Waker>) -> bool {
         match self.senders.waker(number) {
             Some(stored) => {
@@ -404,7 +404,8 @@ impl<M> Bounded<M> {
         self.queue.len() + usize::from(self.busy)
     }
 
-    /// Returns a number that changes when the receiver takes out messages, or the policy drops the oldest message.
+    /// Returns a number that changes when the receiver takes out messages, and when the policy drops the oldest
+    /// message.
     pub(super) fn taken(&self) -> u64 {
         self.first.wrapping_add(self.taken_behind)
     }
@@ -419,8 +420,8 @@ impl<M> Bounded<M> {
         self.most
     }
 
-    /// Registers the waker of a task that waits for room. When this function returns, `waker` contains the former
-    /// waker.
+    /// Registers the waker of a task that waits for room. When this function returns, `waker` contains the previously
+    /// registered waker.
     pub(super) fn watch(&mut self, waker: &mut Option<Waker>) {
         mem::swap(&mut self.watcher, waker);
     }

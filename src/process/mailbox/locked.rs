@@ -50,8 +50,8 @@ pub(super) struct State<M> {
     pub(super) waiting: Waiting,
     pub(super) last_receive: LastReceive,
     pub(super) closed: bool,
-    /// Largest length that was recorded when messages were taken out, or when an urgent message arrived. This number is
-    /// used only if the mailbox is unbounded.
+    /// Largest recorded length of the mailbox. The length is recorded when messages are taken out, and when an urgent
+    /// message arrives. This number is used only if the mailbox is unbounded.
     pub(super) longest: u32,
 }
 
@@ -458,8 +458,8 @@ impl<M> State<M> {
         }
     }
 
-    /// Appends a message to a bounded mailbox, as [`Inbox::push`](crate::process::mailbox::Inbox::push) does. This
-    /// function is separate and cold, so that the code of a push to an unbounded mailbox stays small.
+    /// Does the work of [`Inbox::push`](crate::process::mailbox::Inbox::push) for a bounded mailbox. This function is
+    /// separate and cold, so that the code of a push to an unbounded mailbox stays small.
     #[cold]
     pub(super) fn push_bounded<O: Own + MessageClock>(&mut self, own: &O, message: M) -> Result<Wakes, Unsent<M>> {
         if let Some(router) = self.router() {

@@ -5,8 +5,8 @@
 //! If another operation inserts a message before this message, the measurement ends without a result. Therefore, no
 //! operation has to track the position of the measured message, and most operations need not check for a measured
 //! message. The measured times are still typical of all messages. A receiver takes out all messages together, and then
-//! reads them in order. So all messages, measured or not, wait about equally long between their arrival and their
-//! reading.
+//! reads them in order. So a measured message and any other message wait about equally long between their arrival and
+//! their reading.
 //!
 //! In a bounded mailbox, any message can be measured. The mailbox stores the number of the measured message.
 //!
@@ -95,7 +95,7 @@ impl MessageTimes {
     }
 
     /// Forgets the times. Another message has become the oldest message, but the receiver has not taken out the
-    /// former oldest message.
+    /// previous oldest message.
     pub(super) fn reordered(&mut self) {
         *self = Self::default();
     }

@@ -1,6 +1,6 @@
 //! Messages of an unbounded mailbox. The oldest message may be in the slot, and all other messages are in a buffer. The
-//! receiver has a buffer of its own. If the receiver's buffer is empty, the receiver swaps the two buffers, and thus
-//! takes all messages out of the mailbox's buffer.
+//! receiver has a second buffer. If the receiver's buffer is empty, the receiver swaps the two buffers, and thus takes
+//! all messages out of the mailbox's buffer.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -83,7 +83,7 @@ impl<M> Buffer<M> {
         self.0.as_ref()?.times.unread_since()
     }
 
-    /// Appends a message. The buffer must be empty. The message goes to the slot if possible. This function is not
+    /// Appends a message. The buffer must be empty. The message is stored in the slot if possible. This function is not
     /// inlined. Therefore, the path for the further messages of a burst needs fewer registers. The functions for the
     /// rare cases are called last (tail calls). Therefore this function needs no stack frame.
     #[inline(never)]
@@ -258,7 +258,7 @@ mod tests {
         let (mut buffer, mut front) = (Buffer::new(), VecDeque::new());
         let (mut list, mut number) = (VecDeque::new(), 0);
         for _ in 0..20_000 {
-            // While the slot is open, messages go to the buffer.
+            // While the slot is open, messages are stored in the buffer.
             access.set_open(rng.below(4) == 0, InTurn::in_test());
             let mut queue = buffer.behind(&slot, &mut access);
             match rng.below(8) {

@@ -1,8 +1,9 @@
 //! The data of one process: its pid, events, commands, exit, errors, limits and payloads, its mailbox, the table of its
 //! commands, its run state and its reference counts.
 //!
-//! This folder imports only `platform`. The tables that connect processes are in `host`, and the code that runs
-//! processes is in `task`. The trait `Process`, which users implement, is in `context/step.rs`.
+//! The files of this folder import only from this folder and from `platform`. The tables that connect processes are in
+//! `host`, and the code that runs processes is in `task`. The trait `Process`, which users implement, is in
+//! `context/step.rs`.
 
 pub(crate) mod catch;
 pub(crate) mod command;

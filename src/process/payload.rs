@@ -11,12 +11,12 @@ use crate::platform::erased::{Erased, cast, same};
 /// One message of any type. A value of at most 16 bytes with an alignment of at most 8 is stored inline. Any other
 /// value is boxed.
 ///
-/// A `Payload` takes 24 bytes (20 on some 32-bit targets), and an `Option<Payload>` has the same size. A payload drops
-/// its value once, unless `downcast` took the value out.
+/// A `Payload` takes 24 bytes (20 on some 32-bit targets), and an `Option<Payload>` has the same size. When a payload
+/// is dropped, the payload drops its value, unless `downcast` took the value out.
 ///
-/// Payloads do not nest: if `Payload::new` is called with a payload, it returns that payload. Therefore, a payload that
-/// passes through generic code still contains the value of its sender. For the same reason, `is::<Payload>()` returns
-/// true for every payload, and `downcast::<Payload>()` returns the payload unchanged.
+/// Payloads do not nest: if the argument of `Payload::new` is a payload, `Payload::new` returns that payload.
+/// Therefore, a payload that passes through generic code still contains the value of its sender. For the same reason,
+/// `is::<Payload>()` returns true for every payload, and `downcast::<Payload>()` returns the payload unchanged.
 ///
 /// A `Payload` is `Sync` even if its value is not `Sync`, because no method returns a reference to the value.
 pub struct Payload(Erased);
@@ -42,7 +42,7 @@ impl Payload {
         cast(self).or_else(|this: Self| this.0.downcast().map_err(Self))
     }
 
-    /// If the option contains a payload with a `T`, takes the `T` out, as [`downcast`](Self::downcast) does. If the
+    /// If the option contains a payload with a `T`, takes the payload out of the option, and returns the `T`. If the
     /// option contains no payload with a `T`, leaves the option unchanged.
     #[inline]
     pub(crate) fn take<T: 'static>(this: &mut Option<Self>) -> Option<T> {

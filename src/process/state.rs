@@ -252,7 +252,7 @@ unsafe impl<T: ?Sized + Send + Sync> Send for Ref<T> {}
 // SAFETY: a shared `Ref` gives out `&T` and clones of the `Ref` on other threads. `T: Sync` allows the use of `&T`. A
 // clone may drop the value on the other thread. `T: Send` and `T: Sync` together allow the use of a clone.
 unsafe impl<T: ?Sized + Send + Sync> Sync for Ref<T> {}
-// SAFETY: a `Clones` owns a number of `Ref`s, and a `Ref` may be sent under these bounds.
+// SAFETY: a `Clones` owns zero or more `Ref`s, and each `Ref` may be sent under these bounds.
 unsafe impl<T: ?Sized + Send + Sync> Send for Clones<T> {}
 // SAFETY: no method takes `&Clones` and returns a `Ref` or a `&T`. Therefore, a thread that has only a `&Clones`
 // accesses neither the reference counts nor the value.
@@ -290,8 +290,8 @@ impl Header {
 
     #[inline]
     fn retain_many(&self, counts: u32) {
-        // In a call that does not abort, the former strong count and `counts` are both at most `MOST`, which is half of
-        // the range of a `u32`. Therefore, the sum of these two numbers does not wrap. Relaxed is sufficient, as in
+        // In a call that does not abort, the previous strong count and `counts` are both at most `MOST`, which is half
+        // of the range of a `u32`. Therefore, the sum of these two numbers does not wrap. Relaxed is sufficient, as in
         // `Arc`: the caller owns a reference, so the strong count cannot reach zero during the call.
         if counts > MOST || self.strong.fetch_add(counts, Ordering::Relaxed) > MOST {
             too_many();
@@ -423,7 +423,7 @@ impl<T: HeaderFirst> Ref<T> {
         unsafe { Self::with(Self::PLAIN, 1, make) }
     }
 
-    /// Creates a counted value that is not a task, as [`new`](Self::new) does. Returns two references to the value.
+    /// Does the same as [`new`](Self::new), but returns two references to the value.
     pub(crate) fn pair(make: impl FnOnce(Header) -> T) -> (Self, Self) {
         // SAFETY: `PLAIN` is the kind of a `T`, and the initial strong count is 2. Each of the two references that
         // are created here owns one of the two strong counts.

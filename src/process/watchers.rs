@@ -1,5 +1,5 @@
 //! Lists of the wakers of futures that wait for the end of a command or of a call. A list is part of the state of its
-//! command or call, and has no lock of its own.
+//! command or call, and has no separate lock.
 //!
 //! Each future has its own entry, even if several futures of one task have equal wakers. Therefore, a future can remove
 //! its entry without an effect on the other futures.
@@ -49,8 +49,8 @@ impl Watchers {
         self.entry(key).is_some_and(|known| known.will_wake(watcher))
     }
 
-    /// Stores `watcher` in the entry of `key`. If `key` has no entry, adds an entry. Returns the former waker of this
-    /// entry. The caller drops the former waker after the unlock, because the drop runs user code.
+    /// Stores `watcher` in the entry of `key`. If `key` has no entry, adds an entry. Returns the previous waker of this
+    /// entry. The caller drops the previous waker after the unlock, because the drop runs user code.
     pub(crate) fn set(&mut self, key: &mut WatchKey, watcher: Waker) -> Option<Waker> {
         if let Some(entry) = self.entry(key) {
             return Some(mem::replace(entry, watcher));

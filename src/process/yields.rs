@@ -4,11 +4,11 @@
 //! [`Phase`].
 //!
 //! Each command has a slot in the table. The state of a slot changes only under the lock. Therefore, the order of the
-//! lock operations decides which of two concurrent answers is accepted. This order also decides when an answer races
-//! with a cancellation, with a deadline or with the exit of the process. When the deadline of a command passes, the
-//! runtime answers the command through the same function that a handler uses. The number of a tag is never issued
-//! twice. If a process chooses the same number again, the new tag gets another generation. Therefore, a late answer
-//! finds no command, even if a newer command uses the same slot.
+//! lock operations decides which of two concurrent answers is accepted. If an answer races with a cancellation, with a
+//! deadline or with the exit of the process, this order also decides which of the two takes effect. When the deadline
+//! of a command passes, the runtime answers the command through the same function that a handler uses. The number of a
+//! tag is never issued twice. If a process chooses the same number again, the new tag gets another generation.
+//! Therefore, a late answer finds no command, even if a newer command uses the same slot.
 //!
 //! There is one exception: while the answer state of a command is open, the completion of the command may answer
 //! without the lock (`answer_state.rs`). A function that changes a slot under the lock first closes the answer state of
@@ -415,7 +415,7 @@ impl Yields {
 
     /// Moves commands of the step into a batch, in order, and returns the number of these commands. Before the caller
     /// dispatches a command, the caller checks whether the command [has already ended](Self::is_overtaken). Therefore,
-    /// if a step yields a command and then cancels it, the command never reaches its handler.
+    /// a command that is yielded and cancelled in the same step never reaches its handler.
     pub(crate) fn take_pending(&self, batch: &mut Batch) -> usize {
         let Some(mut table) = self.table() else { return 0 };
         let count = table.pending.len().min(batch.len());
@@ -685,7 +685,7 @@ impl Yields {
         // A command that was not dispatched yet will not be dispatched, because its tag is no longer in the table. A
         // process may cancel very many commands with the same chosen tag before their dispatch. Therefore,
         // `remove_cancelled` counts the cancellations. If the number of cancellations exceeds half the number of
-        // pending commands, it removes the cancelled commands with chosen tags.
+        // pending commands, `remove_cancelled` removes the cancelled commands with chosen tags.
         let undispatched = if tag.is_chosen() { table.remove_cancelled() } else { VecDeque::new() };
         count(&self.pending, -(undispatched.len() as i32));
         let flying = slot.is_in_flight();
@@ -720,7 +720,7 @@ impl Yields {
         Some(Tag::of_slot(slot.number, key))
     }
 
-    /// Notes that the process has set a time limit for a yield. Inspections show the time limit of a call.
+    /// Records that the process has set a time limit for a yield. Inspections show the time limit of a call.
     pub(crate) fn note_limit(&self, tag: Tag) {
         let Some(mut table) = self.table() else { return };
         // A call has no answer state, so the state of the command is not closed here.

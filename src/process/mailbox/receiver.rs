@@ -27,7 +27,7 @@ pub(crate) enum Reader {
     Other(Waker),
 }
 
-/// State of an inbox as a thread sees it without the lock.
+/// State of an inbox that a thread observes without the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Glance {
     /// The receiver still waits, and nothing has arrived.
@@ -156,7 +156,8 @@ impl<M> Inbox<M> {
         (state.pop(by, front), state.take_room_waiter())
     }
 
-    /// Takes the next message, as [`pop`](Self::pop) does. If there is no message, registers the receiver as waiting.
+    /// Takes the next message in the same way as [`pop`](Self::pop). If there is no message, registers the receiver as
+    /// waiting.
     #[inline]
     pub(crate) fn pop_or_wait(
         &self,
@@ -169,13 +170,13 @@ impl<M> Inbox<M> {
         })
     }
 
-    /// Returns the state of the inbox as the task of the process sees it without the lock.
+    /// Returns the state of the inbox that the task of the process observes without the lock.
     #[inline]
     pub(crate) fn glance(&self) -> Glance {
         // The slot must be read before the mark. The acquire load of the slot pairs with the release store of the
-        // sender. If that sender held the lock, its lock operation is visible here. This lock operation has removed the
-        // mark, so this thread then sees no mark. If the mark were read first, this function could return `Delivered`
-        // for a message that was written under the lock.
+        // sender. If the sender wrote the slot under the lock, the lock operation of the sender is visible here. This
+        // lock operation has removed the mark, so this thread then sees no mark. If the mark were read first, this
+        // function could return `Delivered` for a message that was written under the lock.
         let is_full = self.slot.is_full();
         match self.state.is_marked() {
             true if is_full => Glance::Delivered,
@@ -253,7 +254,7 @@ impl<M> Inbox<M> {
         })
     }
 
-    /// Takes the next event, as [`next_or_wait`](Self::next_or_wait) does for a task that does not open the slot.
+    /// Takes the next event with [`next_or_wait`](Self::next_or_wait), for a task that does not open the slot.
     #[cfg(any(test, procession_loom))]
     pub(crate) fn next(&self, own: &impl Own, front: &mut ReadAhead<M>) -> Option<Result<M, Signal>> {
         let mut signal = None;
@@ -394,7 +395,7 @@ impl<M> Inbox<M> {
     }
 
     /// Puts back the messages that a receiver has taken out and not read. Returns the wake-ups that these messages
-    /// cause. If the receiver is on trial, the messages go to the receiver that it has replaced.
+    /// cause. If the receiver is in its trial period, the messages are stored for the replaced receiver.
     ///
     /// # Errors
     /// Returns the messages if the inbox is closed or bounded.
@@ -412,8 +413,8 @@ impl<M> Inbox<M> {
             return Err(unread);
         }
         if state.bounded().is_some() {
-            // In a bounded mailbox, the receiver has read these messages once and put them aside. These messages cannot
-            // return to the queue, because the queue would count them a second time.
+            // In a bounded mailbox, the receiver has already read these messages and put them aside. These messages
+            // cannot return to the queue, because the queue would count them a second time.
             return Err(unread);
         }
         state.place_signals();
@@ -475,10 +476,11 @@ impl<M> Inbox<M> {
 
 /// Replacement of one receiver by another receiver.
 impl<M> Inbox<M> {
-    /// Creates a new receiver, which becomes the current receiver on [`Trial`]. The new receiver replaces the receiver
-    /// that owns the buffer `present`. The new receiver takes over all messages of the replaced receiver: the unread
-    /// messages, and the messages that are put aside. If the replaced receiver waits with a waker, returns this waker.
-    /// Returns `None` if the owner of `present` had already been replaced.
+    /// Creates a new receiver. The new receiver becomes the current receiver, and its trial period begins: see
+    /// [`Trial`]. The new receiver replaces the receiver that owns the buffer `present`. The new receiver takes over
+    /// all messages of the replaced receiver: the unread messages, and the messages that are put aside. If the replaced
+    /// receiver waits with a waker, returns this waker. Returns `None` if the owner of `present` had already been
+    /// replaced.
     pub(crate) fn begin_trial(
         &self,
         turn: InTurn,
@@ -488,17 +490,17 @@ impl<M> Inbox<M> {
         if present.is_replaced() {
             return None;
         }
-        // During the trial, no receiver takes a message without the lock, because the claim of a receiver is not
-        // settled during its trial (`Claim::is_settled`).
+        // During the trial period, no receiver takes a message without the lock, because the claim of a receiver is not
+        // settled during its trial period (`Claim::is_settled`).
         state.stop_waiting(turn);
         let (next, trial) = present.replace_on_trial();
         Some((next, trial, state.take_other()))
     }
 
-    /// Ends the trial of a receiver. If the trial was not confirmed, the receiver that owns the buffer `former` becomes
-    /// the current receiver again. Otherwise, this receiver never becomes the current receiver again. In both cases, if
-    /// the receiver on trial was dropped with unread messages, this receiver gets these messages. If the receiver on
-    /// trial has stored a waker, returns this waker.
+    /// Ends the trial period of a new receiver. If the new receiver was not confirmed, the owner of the buffer `former`
+    /// becomes the current receiver again. Otherwise, the owner of `former` never becomes the current receiver again.
+    /// In both cases, if the new receiver was dropped with unread messages, the owner of `former` gets these messages.
+    /// If the new receiver was not confirmed and has stored a waker, returns this waker.
     pub(crate) fn end_trial(&self, trial: &Trial, former: &mut ReadAhead<M>) -> Option<Waker> {
         let mut state = self.lock();
         former.take_from_trial_place();

@@ -32,7 +32,7 @@ pub(crate) trait Router<M>: fmt::Debug + Send + Sync {
     /// Takes the messages that were unread when one of the target mailboxes was closed. The oldest message comes first.
     ///
     /// # Errors
-    /// Returns the messages if no process is left to read them.
+    /// Returns the messages if there is no process that can read these messages.
     fn inherit(&self, unread: Vec<M>) -> Result<(), Vec<M>>;
 
     /// Returns the list of the processes to which the messages are forwarded. The mailbox does not know the type of

@@ -1,6 +1,7 @@
-//! The sending side of a mailbox. The sending side appends messages and signals, and returns the wake-ups that they
-//! cause. [`Inbox::push`] sends a message: either `deliver` writes the message into the slot without the lock, or
-//! `push_locked` appends it to the queue under the lock. The queue may also store the message in the slot.
+//! The sending side of a mailbox. The sending side appends messages and signals, and returns the wake-ups that these
+//! messages and signals cause. [`Inbox::push`] sends a message: either `deliver` writes the message into the slot
+//! without the lock, or `push_locked` appends the message under the lock. Under the lock, the message is stored in the
+//! queue or in the slot.
 
 use std::task::{Poll, Waker};
 
@@ -68,7 +69,7 @@ impl<M> Inbox<M> {
         self.slot.deliver(own, message)
     }
 
-    /// Appends a message as [`push`](Self::push) does, but always takes the lock.
+    /// Does the same as [`push`](Self::push), but always takes the lock.
     #[inline]
     pub(crate) fn push_locked<O: Own + MessageClock>(
         &self,
@@ -100,8 +101,8 @@ impl<M> Inbox<M> {
         Ok(wakes)
     }
 
-    /// Appends a message as [`push`](Self::push) does. If the inbox is unbounded and empty, and the clock measures the
-    /// message, the message goes to the buffer and not to the slot.
+    /// Appends a message in the same way as [`push`](Self::push). If the inbox is unbounded and empty, and the clock
+    /// measures the message, the message is stored in the buffer and not in the slot.
     #[cold]
     pub(crate) fn push_measured<O: Own + MessageClock>(
         &self,
@@ -149,7 +150,7 @@ impl<M> Inbox<M> {
 
     /// Returns `Ready(Ok(()))` if the message of a waiting sender was admitted, that is, moved into the queue. If the
     /// message was not admitted, the sender continues to wait with `waker`. The function stores `waker`, and returns
-    /// the sender's former waker in `waker`. The caller drops the former waker.
+    /// the sender's previous waker in `waker`. The caller drops the previous waker.
     ///
     /// # Errors
     /// Returns the message and the waker of the sender if the inbox was closed before the message was admitted.
@@ -184,9 +185,9 @@ impl<M> Inbox<M> {
         is_full.then_some(true)
     }
 
-    /// Registers the waker of a task that waits for free space. The waker is woken once, when the receiver frees space
-    /// and no waiting sender takes this space. This function does not check whether the mailbox already has free space.
-    /// If the mailbox is unbounded, the waker is dropped.
+    /// Registers the waker of a task that waits for free space. The waker is called at most one time: when the receiver
+    /// frees space and no waiting sender takes this space. This function does not check whether the mailbox already has
+    /// free space. If the mailbox is unbounded, the waker is dropped.
     pub(crate) fn watch(&self, waker: Waker) {
         let mut waker = Some(waker);
         if let Some(bounded) = self.state.lock().bounded() {
@@ -199,9 +200,9 @@ impl<M> Inbox<M> {
     ///
     /// An answer to a command wakes only the receiver that is registered as waiting. The answer does not wake a process
     /// that waits only for a future outside the mailbox, because such a process does not read the answer now. The
-    /// answer also does not wake a process that was woken and has not read its mailbox since then. If the signal is
-    /// sent in a turn of the process itself, `wake_own` is false. In this case, the signal wakes the receiver only if
-    /// the receiver waits with its own waker, for example in another task or in a future combinator of the process. The
+    /// answer also does not wake a process that was woken and has not read its mailbox since then. If a turn of the
+    /// receiving process sends the signal, `wake_own` is false. In this case, the signal wakes the receiver only if the
+    /// receiver waits with its own waker, for example in another task or in a future combinator of the process. The
     /// next poll of the process does not poll such a receiver.
     ///
     /// # Errors
@@ -269,7 +270,8 @@ impl<M> Inbox<M> {
     }
 
     /// Removes the unread `Down` event of the monitor with this number, if the event is one of the newest signals in
-    /// the mailbox. An older event stays in the mailbox, and the receiver discards this event when it reads the event.
+    /// the mailbox. An older event stays in the mailbox, and the receiver discards this event when the receiver reads
+    /// the event.
     pub(crate) fn discard_down(&self, number: u64) {
         let mut state = self.lock();
         let is_down = |signal: &Signal| matches!(signal, Signal::Down { number: other, .. } if *other == number);

@@ -115,8 +115,8 @@ impl Signals {
         self.taken -= messages as i64;
     }
 
-    /// Moves all signals back by `messages` positions, because this number of messages is inserted before all other
-    /// messages.
+    /// Increases the positions of all signals by `messages`, because this number of messages is inserted before all
+    /// other messages.
     pub(super) fn came_before(&mut self, messages: usize) {
         self.waiting.iter_mut().for_each(|(place, _)| place.shift(messages as i64));
     }
@@ -314,7 +314,7 @@ mod tests {
         for round in 0..20_000 {
             let ((slot, _), mut signals) = (Slot::<u64>::new(), Signals::default());
             // The mailbox gets twelve messages and signals. The receiver has stashed and unstashed the oldest messages.
-            // These messages are in `front`, and their number is at most `ahead`.
+            // These messages are in `front`, and `front` contains at most `ahead` messages.
             let (is_signal, ahead) = (rng.below(1 << 12), rng.below(5));
             let mut items: Vec<u64> = (0..12).collect();
             let (mut queue, mut front) = (VecDeque::new(), VecDeque::new());

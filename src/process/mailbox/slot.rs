@@ -22,10 +22,10 @@
 //! - **Read:** only the current receiver of the mailbox may read. A value of the type [`Receiving`] proves this right.
 //!   A mailbox has one current receiver. A receiver that was replaced cannot obtain a `Receiving`
 //!   (`mailbox::read_ahead`). In a turn of its process, the current receiver may read without the lock. Outside the
-//!   turns, the current receiver holds the lock while it reads. The current receiver is replaced only under the lock.
-//!   If a receiver may read without the lock, it is replaced only in the turn of its own process. Therefore, two reads
-//!   cannot overlap. The thread that closes the mailbox has the right to run the process, and reads the slot under the
-//!   lock. If the mailbox belongs to no process, each receiver reads under the lock.
+//!   turns, the current receiver holds the lock while it reads. The current receiver is replaced only under the lock. A
+//!   receiver that may read without the lock is replaced only in a turn of the process to which this receiver belongs.
+//!   Therefore, two reads cannot overlap. The thread that closes the mailbox has the right to run the process, and
+//!   reads the slot under the lock. If the mailbox belongs to no process, each receiver reads under the lock.
 //!
 //! The run state of a process is *Open* only while its slot is open. The receiver [opens](SlotAccess::set_open) the
 //! slot under the lock, in the turn of its process. There are only two ways to close the slot, and both begin after the
@@ -36,9 +36,9 @@
 //! again.
 //!
 //! The lock alone does not allow a thread to write an open slot. Before such a write, the thread must change the run
-//! state from *Open* to *Active*, as a sender without the lock does. If the thread cannot make this change, the thread
-//! does not write the slot. A receiver may be polled outside the turns of its process while the process is active. Such
-//! a receiver notifies the process, and the next turn of the process closes the slot.
+//! state from *Open* to *Active*. A sender without the lock must make the same change. If the thread cannot make this
+//! change, the thread does not write the slot. A receiver may be polled outside the turns of its process while the
+//! process is active. Such a receiver notifies the process, and the next turn of the process closes the slot.
 //!
 //! The field `moves` is odd while a message is in the slot. A writer writes only if `moves` is even, and then makes
 //! `moves` odd. A reader reads only if `moves` is odd, and then makes `moves` even.
@@ -359,7 +359,7 @@ mod tests {
             access.close_or_recall(&own);
             assert_eq!(own.times.get(), usize::from(is_open));
             assert_eq!(slot.put(&mut access, 1).is_ok(), !is_open || waits);
-            // If a wake-up does not return the right to run the process, it does not close the slot.
+            // If a wake-up does not return the right to run the process, the wake-up does not close the slot.
             let (slot, mut access) = Slot::new();
             access.set_open(is_open, InTurn::in_test());
             assert!(access.wake(&own).is_none());

@@ -1,9 +1,9 @@
 //! Urgent messages of a mailbox. A receiver reads all urgent messages before any other message or signal, and even
 //! before the messages in its read-ahead buffer. The design follows the priority messages of Erlang/OTP 28.
 //!
-//! A receiver reads its read-ahead buffer without the lock. Therefore each process has a flag that tells whether its
+//! A receiver reads its read-ahead buffer without the lock. Therefore each process has a flag that shows whether its
 //! mailbox contains urgent messages. The flag changes only under the lock of the mailbox. Before a receiver reads its
-//! buffer, it loads this flag together with the cancellation flag.
+//! buffer, the receiver loads this flag together with the cancellation flag.
 //!
 //! If a receiver finds the mark on the lock, the receiver need not check the flag. The push of an urgent message takes
 //! the lock, and thus clears the mark. No receiver sets the mark while an urgent message is unread

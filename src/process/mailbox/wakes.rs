@@ -70,7 +70,7 @@ pub(crate) trait Own {
     fn wake(&self) -> Option<PendingSchedule>;
 
     /// Wakes the process if its run state is *Open*. If the process is woken, the caller obtains the exclusive right to
-    /// run the process. The caller may write a message into the slot before it queues the process.
+    /// run the process. The caller may write a message into the slot before the caller queues the process.
     fn deliver(&self) -> Option<PendingSchedule>;
 
     /// Ends the run state *Open*. If the process is active, returns false, and the next turn of the process closes the
@@ -209,7 +209,7 @@ impl Own for NeverWoken {
     }
 }
 
-/// In a model or a test, the clock stands still, and no message is measured.
+/// In a model or a test, the time of the clock does not change, and no message is measured.
 #[cfg(any(test, procession_loom))]
 macro_rules! no_clock {
     ($($own:ty),*) => {

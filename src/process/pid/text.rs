@@ -103,7 +103,7 @@ impl From<ParsePidError> for Exit {
 }
 
 /// Guard for the pids of one simulation. Until the guard is dropped, the text of a simulated pid parses to a pid of
-/// this simulation. Guards must be dropped in reverse order.
+/// this simulation. Guards must be dropped in the reverse order of their creation.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Simulated {

@@ -1,5 +1,5 @@
-//! Pauses of futures when the budget of a turn is spent. A future that takes units of the budget then ends the turn,
-//! and continues in the next turn. The budget is in `current.rs`.
+//! Pauses of futures when the budget of a turn is spent. If a future needs a unit of the budget and no unit is left,
+//! the future ends the turn, and continues in the next turn. The budget is in `current.rs`.
 
 use std::task::{Context, Poll, ready};
 

@@ -407,15 +407,15 @@ impl Current {
     }
 
     /// Returns whether this thread is in a turn of the process with this control block. If the turn polls the future of
-    /// a handler, this poll is part of the turn. An outer turn does not count. If this function returns true, an answer
-    /// to the process needs no wake-up.
+    /// a handler, this poll is part of the turn. This function ignores the outer turns. If this function returns true,
+    /// an answer to the process needs no wake-up.
     #[inline]
     pub(crate) fn is_in_turn_of(&self, process: usize) -> bool {
         self.turn.get() == process
     }
 
-    /// Returns whether this thread runs a turn of the process with this control block. An outer turn counts too,
-    /// because the present turn may be nested in the outer turn.
+    /// Returns whether this thread runs a turn of the process with this control block. This function also checks the
+    /// outer turns, because the present turn may be nested in an outer turn.
     pub(crate) fn is_in_any_turn_of(&self, process: usize) -> bool {
         self.is_in_turn_of(process) || self.outer.borrow().iter().any(|outer| outer.turn == process)
     }
@@ -706,8 +706,8 @@ impl Current {
         true
     }
 
-    /// Takes one unit from the budget for the mailbox of the process, as [`spend`](Self::spend) does. The unit counts
-    /// as progress of this mailbox: see [`has_received`](Self::has_received).
+    /// Does the same as [`spend`](Self::spend), for the mailbox of the process. The unit counts as progress of this
+    /// mailbox: see [`has_received`](Self::has_received).
     #[inline]
     pub(crate) fn spend_for_mailbox(&self) -> bool {
         if self.is_spent() {
@@ -752,7 +752,7 @@ impl Current {
         self.is_spent() && self.replace_skips_pause(!self.skips_pause.get())
     }
 
-    /// Sets the next result of [`skips_pause`](Self::skips_pause), and returns the former value. Each simulation has
+    /// Sets the next result of [`skips_pause`](Self::skips_pause), and returns the previous value. Each simulation has
     /// its own value, so that a run does not depend on earlier runs on the same thread.
     pub(crate) fn replace_skips_pause(&self, skips: bool) -> bool {
         self.skips_pause.replace(skips)
@@ -938,7 +938,7 @@ pub(crate) type DroppedReply = Box<dyn FnOnce(Option<&Exit>)>;
 /// [`yield_now`](crate::SelfHandle::yield_now). A hand-written process returns [`Next::Again`](crate::Next::Again).
 /// Outside a process, the function always returns `false`.
 ///
-/// Almost all futures of this crate also take a unit if they do not wait, for example a receive, a send with
+/// Almost all futures of this crate also take a unit if they do not wait. Examples are a receive, a send with
 /// [`send_wait`](crate::Address::send_wait), a socket operation, an item of a stream, a sleep whose time has passed,
 /// the join of a process that has exited, and a refused call. If the budget is used up, such a future is pending until
 /// the next turn, although its result is ready. Therefore a single poll of such a future, for example with

@@ -1,13 +1,13 @@
-//! The inline path of a command: the command goes from the process to its handler without the table of commands. If the
-//! handler answers in the same turn in which the process yields the command, the command needs no lock and no wake-up,
-//! and never enters the table.
+//! The inline path of a command: the runtime passes the command from the process to the handler without the table of
+//! commands. If the handler answers in the same turn in which the process yields the command, the command needs no lock
+//! and no wake-up, and never enters the table.
 //!
 //! Each thread has storage for one inline command. This command belongs to the process whose turn runs on the thread.
 //! If the storage is occupied, or if earlier commands wait in the table of commands (`yields.rs`), a new command enters
 //! the table. The order of the commands does not depend on the path. When the step returns, the handlers receive the
 //! commands in the order in which the process yielded them.
 //!
-//! With the inline path, the bench `command-inline` took 0.26 of the CPU time that it took without the inline path.
+//! The inline path reduced the CPU time of the bench `command-inline` by 74 %.
 //!
 //! A command gets its tag when the process yields the command. If the command is not answered within the turn, the
 //! command moves to the table and keeps its tag.

@@ -17,10 +17,10 @@
 ///
 /// A process of higher priority does not interrupt a turn. There is no priority inheritance: if processes of higher
 /// priority wait for a process, the priority of that process does not change. Processes of high or low priority wait in
-/// queues that all workers share. A lock protects these queues. They are slower than the queues of normal priority, and
-/// are intended for few processes. A process does not pass its priority to the processes that it wakes or spawns. The
-/// priority has no effect on the processes of a [`LocalSet`](crate::LocalSet), and no effect in a
-/// [`Simulation`](crate::Simulation).
+/// queues that all workers share. A lock protects these queues. The shared queues are slower than the queues of normal
+/// priority, and are intended for a small number of processes. A process does not pass its priority to the processes
+/// that it wakes or spawns. The priority has no effect on the processes of a [`LocalSet`](crate::LocalSet), and no
+/// effect in a [`Simulation`](crate::Simulation).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum Priority {

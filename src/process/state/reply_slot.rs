@@ -213,7 +213,7 @@ impl<T> ReplySlot<T> {
             fresh = fresh.take().and_then(|fresh| watchers.set(key, fresh));
         }
         drop(state);
-        // If the slot is closed, `fresh` is the clone of `watcher`. Otherwise, `fresh` is the former waker of the
+        // If the slot is closed, `fresh` is the clone of `watcher`. Otherwise, `fresh` is the previous waker of the
         // entry.
         drop(fresh);
         is_closed

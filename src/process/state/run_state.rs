@@ -41,7 +41,7 @@
 //! - If the wake-up comes between `begin` and `wait`, `wait` fails.
 //! - If the wake-up comes after `wait`, the wake-up finds *Idle* or *Open*, and queues the process.
 //!
-//! If a sender delivers a message into the slot, it writes the message before it queues the process.
+//! A sender that delivers a message into the slot first writes the message, and then queues the process.
 //!
 //! This file contains unsafe code, because `wait` and `end` release the right to run a process. If a caller without
 //! this right called one of these functions, two threads could have the right to run the same process.

@@ -97,7 +97,7 @@ pub(crate) struct RunnableProcess(NonNull<Header>);
 
 // SAFETY: a cell whose machine is `Send` may be run and dropped on any thread. If a cell is bound to a thread, its
 // `Schedule` queues the cell only for that thread. Therefore, only that thread runs the cell. Before `cancel` drops any
-// value, it calls `Schedule::is_here`. On any other thread, `is_here` returns false, and `cancel` drops nothing.
+// value, `cancel` calls `Schedule::is_here`. On any other thread, `is_here` returns false, and `cancel` drops nothing.
 unsafe impl Send for RunnableProcess {}
 
 impl fmt::Debug for RunnableProcess {
@@ -151,7 +151,7 @@ impl RunnableProcess {
     pub(crate) fn waker(&self) -> Borrowed<'_, Waker> {
         // SAFETY: the functions of `WAKER` accept the header of a task, and `self.0` points to the header of a task.
         // The waker owns no strong count, and `Borrowed` never drops the waker. The waker is borrowed from this
-        // `RunnableProcess`, which keeps the value alive. A clone of the waker owns a strong count of its own.
+        // `RunnableProcess`, which keeps the value alive. A clone of the waker owns an additional strong count.
         Borrowed::new(unsafe { Waker::from_raw(RawWaker::new(self.0.as_ptr().cast(), &WAKER)) })
     }
 
@@ -210,8 +210,8 @@ impl RunnableProcess {
         unsafe { self.wait_as(false) };
     }
 
-    /// Ends a turn, as [`wait`](Self::wait) does. If the process waits, its run state is *Open*, so that a sender may
-    /// write the slot of the mailbox.
+    /// Does the same as [`wait`](Self::wait), with one difference: if the process waits, its run state is *Open*, so
+    /// that a sender may write the slot of the mailbox.
     ///
     /// # Safety
     /// The slot of the process's mailbox is open.
@@ -414,12 +414,12 @@ unsafe fn wake_at(at: NonNull<Header>, wake: impl FnOnce(&RunState) -> bool) -> 
     // SAFETY: by contract the value is alive and `Stepped`, and `at` has the provenance of the whole allocation.
     // Therefore, the run state follows the header, within the memory of the value.
     let must_queue = wake(unsafe { behind::<RunState>(at) });
-    // SAFETY: the transition returned true only if it changed the process from waiting to active. A value that is not a
-    // task always has the run state *Over*. This value was in another run state, so this value is a task. A waiting
-    // process has no `RunnableProcess`, so the new `RunnableProcess` is the only one. A `RunnableProcess` owns a strong
-    // count. The process kept this strong count while it waited. The machine of a waiting process was stored, and is
-    // dropped only after the end of the run state *waiting*. By contract the pointer has the provenance of the whole
-    // cell.
+    // SAFETY: the transition returned true only if the transition changed the process from waiting to active. A value
+    // that is not a task always has the run state *Over*. This value was in another run state, so this value is a task.
+    // A waiting process has no `RunnableProcess`, so the new `RunnableProcess` is the only one. A `RunnableProcess`
+    // owns a strong count. The process kept this strong count while it waited. The machine of a waiting process was
+    // stored, and is dropped only after the process has stopped waiting. By contract the pointer has the provenance of
+    // the whole cell.
     must_queue.then(|| PendingSchedule(Some(unsafe { RunnableProcess::new(at) })))
 }
 

@@ -1,6 +1,6 @@
 //! Upgrade requests. With an upgrade request, a running body asks its task to replace the body with other code. The
 //! body and its task have no reference to each other. Therefore, the body writes the request into the state of the
-//! thread, and the task writes its reply there: see `upgrade.rs`.
+//! thread, and the task writes the reply into the same state: see `upgrade.rs`.
 
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
@@ -48,8 +48,8 @@ impl UpgradeRequest {
     fn request(&self, request: Request) {
         let former = self.exchange.borrow_mut().0.replace(request);
         self.is_pending.set(true);
-        // The former request is dropped after the borrow of `exchange` has ended, because the destructor of a future is
-        // user code.
+        // The previous request is dropped after the borrow of `exchange` has ended, because the destructor of a future
+        // is user code.
         drop(former);
     }
 

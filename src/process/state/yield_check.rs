@@ -1,10 +1,11 @@
-//! The last step in which a process checked whether it should yield. Only inspections read this value.
+//! The most recent step in which a process checked whether to yield. Only inspections read this value.
 //!
-//! The value is the low bits of the number of this step. A step without a check writes nothing: a stored check becomes
-//! older, because the number of steps grows. After 2^16 steps, the low bits would repeat, and an old check would look
-//! recent. Therefore the process [expires](YieldCheck::expire) an old check once in 2^15 steps.
+//! The value contains the low bits of the number of this step. A step without a check writes nothing: a stored check
+//! becomes older, because the number of steps grows. After 2^16 steps, the low bits would repeat, and an old check
+//! would look recent. Therefore the process [expires](YieldCheck::expire) an old check at least one time in every 2^15
+//! steps.
 //!
-//! The field is a standard atomic even under a model checker, because no decision of the runtime depends on it.
+//! The field is a standard atomic even under a model checker, because no decision of the runtime depends on the field.
 
 use crate::platform::sync::tally::{AtomicU16, Ordering, fence};
 
@@ -35,8 +36,8 @@ impl YieldCheck {
         }
     }
 
-    /// Returns whether one of the last [`RECENT_STEPS`] steps checked. `ended` reads the low bits of the number of
-    /// steps that have ended.
+    /// Returns whether the process made a check in one of the last [`RECENT_STEPS`] steps. `ended` reads the low bits
+    /// of the number of steps that have ended.
     pub(crate) fn is_recent(&self, ended: impl Fn() -> u16) -> bool {
         loop {
             let check = self.0.load(Ordering::Acquire);

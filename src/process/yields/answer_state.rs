@@ -18,14 +18,14 @@
 //! keeps the phase `InFlight` until the state is closed.
 //!
 //! When the function `LockedTable::find` finds a command, the function closes the state of this command. The closed
-//! state of a command is never opened again, so all later transitions of this command happen under the lock. A slot
-//! is removed only after its state was closed. Therefore the word is free for the next command with the same key.
+//! state of a command is never opened again, so all later transitions of this command happen under the lock. A slot is
+//! removed only after its state was closed. Therefore the next command with the same key can use the word.
 //!
 //! Only an answer through the `Completion` omits the lock. If a command has an answer state, the completion is created
 //! after the dispatch of the command. Therefore, an answer without the lock cannot end a command before its dispatch.
 //!
-//! The words are freed when the process ends, because a completion may read a word at any time. Therefore, a burst of
-//! commands may leave up to 4 MiB of words in the memory of its process.
+//! The words are freed only when the process ends, because until then a completion may read a word at any time.
+//! Therefore, a burst of commands may leave up to 4 MiB of words in the memory of its process.
 //!
 //! All accesses to a state are relaxed. A state protects no other memory, because the answer moves through the mailbox,
 //! and the mailbox has its own lock. The state contains the number of its command, and a number is issued only once.

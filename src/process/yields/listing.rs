@@ -55,9 +55,9 @@ pub(crate) struct YieldedCall {
 pub(crate) struct CountedTable {
     /// Key at which the next piece begins.
     pub(crate) from: usize,
-    /// Time in ns at which the process began to wait. All its commands were yielded before this time. `None` if the
-    /// process does not wait, or if the time is not known. The time is used for the first piece only, because the
-    /// process may run before the next piece is counted.
+    /// Time in ns at which the process began to wait. All commands of the process were yielded before this time. `None`
+    /// if the process does not wait, or if the time is not known. The time is used for the first piece only, because
+    /// the process may run before the next piece is counted.
     pub(crate) waiting_since: Option<u64>,
 }
 

@@ -2,7 +2,7 @@
 //! command. The table also contains the tags that the process chose, and the commands that wait for the end of the
 //! step.
 //!
-//! The table has no lock of its own. The lock is in `Yields`.
+//! The lock of the table is in `Yields`.
 
 use std::any::{TypeId, type_name};
 use std::collections::btree_map::Entry::Occupied;
@@ -32,8 +32,8 @@ use crate::process::yields::{Answer, AnswerTarget, Yield, YieldInfo};
 ///
 /// The function `start` registers a command. The functions `admit` and `admit_answer` move a command from the inline
 /// path of a turn (`state/inline_command.rs`) to the table. The command keeps its tag. If the process yields an inline
-/// command and reads the answer in the same turn, the command does not enter the table. After a command is gone from
-/// the table, an answer to this command is refused as late.
+/// command and reads the answer in the same turn, the command does not enter the table. After a command was removed
+/// from the table, an answer to this command is refused as late.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// The command has no answer yet, or the command was answered without the lock and the answer state of the
@@ -41,7 +41,7 @@ pub(super) enum Phase {
     InFlight(AnswerTarget),
     /// The answer waits for a future or for a notice of the stream.
     Answered(Answer),
-    /// The answer is in the mailbox as an event, or is on its way to the mailbox.
+    /// The answer is in the mailbox as an event, or is being moved to the mailbox.
     Queued,
 }
 

@@ -196,7 +196,7 @@ impl Error for CallError {
 }
 
 /// The answers to a [`multi_call`](crate::Host::multi_call) that failed because too few processes replied:
-/// [`CallError::NoQuorum`]. The original and all clones share the same replies.
+/// [`CallError::NoQuorum`]. The original value and all its clones share the replies.
 #[derive(Clone)]
 pub struct NoQuorum {
     // The answers are behind an `Arc`, so that a `CallError` stays small. Each call moves a result through a reply

@@ -6,8 +6,8 @@
 //!
 //! A table frees entries only if at most a quarter of its capacity is in use, and only in one of two cases. First case:
 //! the last quarter of the indices is vacant. The capacity then decreases by at least a quarter. Second case: the last
-//! entry is vacant, and enough entries were removed since the previous release of memory, namely a 16th of the
-//! capacity. Therefore, in total, the releases of memory visit at most about 16 entries for each removed entry.
+//! entry is vacant, and the number of entries that were removed since the previous release of memory is at least a 16th
+//! of the capacity. Therefore, in total, the releases of memory visit at most about 16 entries for each removed entry.
 //!
 //! The second case is necessary if some entries are always in use after a burst. A new entry uses the index that most
 //! recently became vacant. Therefore, the used entries can stay in the last quarter of the indices. Each time that

@@ -40,13 +40,13 @@ pub enum MailboxCapacity {
     Unbounded,
     /// A send to a full mailbox fails with [`SendErrorKind::Full`](crate::SendErrorKind::Full) and returns the message.
     Reject(usize),
-    /// A send to a full mailbox succeeds, and the mailbox drops its oldest message. The dropped message goes to [dead
-    /// letters](crate::Host::dead_letters). The counter
+    /// A send to a full mailbox succeeds, and the mailbox drops its oldest message. The dropped message becomes a [dead
+    /// letter](crate::Host::dead_letters). The counter
     /// [`dropped_by_policy`](crate::observe::Counters::dropped_by_policy) counts the dropped message.
     DropOldest(usize),
     /// A send to a full mailbox succeeds, but the mailbox drops the message that was sent. As with
-    /// [`DropOldest`](Self::DropOldest), the dropped message goes to dead letters, and the counter
-    /// `dropped_by_policy` counts the dropped message.
+    /// [`DropOldest`](Self::DropOldest), the dropped message becomes a dead letter, and the counter `dropped_by_policy`
+    /// counts the dropped message.
     DropNewest(usize),
 }
 
@@ -603,7 +603,7 @@ mod tests {
     }
 
     /// 4.7j: the memory of a burst of waiting senders is freed, even if one sender of the burst still waits. The
-    /// messages of the senders that still wait are admitted in their order.
+    /// messages of the senders that still wait are admitted in the order in which these senders began to wait.
     #[test]
     fn the_memory_of_a_burst_of_waiting_senders_is_freed() {
         const BURST: u64 = 10_000;
@@ -636,8 +636,8 @@ mod tests {
         );
     }
 
-    /// 4.7j: the memory of a burst is freed, even if a hand-written process takes out all messages at once, and even if
-    /// each message is received selectively.
+    /// 4.7j: the memory of a burst is freed, even if a hand-written process takes out all messages in one operation,
+    /// and even if each message is received selectively.
     #[test]
     fn the_memory_of_a_burst_is_freed() {
         let mut queue = Bounded::new(OverflowPolicy::Reject, 10_000);

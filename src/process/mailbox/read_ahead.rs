@@ -75,8 +75,8 @@ impl ReceiverTurn {
     }
 }
 
-/// Bit that is set in the number of the current receiver during its [`Trial`]. During the trial, the previous receiver
-/// may replace the current receiver at any time, under the lock.
+/// Bit that is set in the number of the current receiver during its [`Trial`]. During the trial period, the previous
+/// receiver may replace the current receiver at any time, under the lock.
 const TRIAL: u64 = 1 << 63;
 
 /// Special number of a receiver that never becomes the current receiver again.
@@ -97,8 +97,8 @@ struct Receivers {
 /// The claim of a receiver: the number of this receiver, and a reference to the shared [`Receivers`] of the mailbox.
 /// With its claim, a receiver can check whether another receiver is now the current receiver.
 ///
-/// A mailbox has one current receiver. If a mailbox has had only one receiver so far, this receiver has no claim. The
-/// first receiver also has no claim if it was replaced and the user cannot reach it any more.
+/// A mailbox has one current receiver. If a mailbox has had only one receiver so far, this receiver has no claim. A
+/// first receiver that another receiver has replaced also has no claim, if the user cannot reach the first receiver.
 #[derive(Debug)]
 pub(super) struct Claim {
     number: u64,

@@ -89,7 +89,7 @@ impl HandlerCall {
     }
 
     /// Sets the command of the handler itself. The completion of this command is stored even if the completion is
-    /// dropped without a panic. Returns the former command. After the handler call, the caller restores the previous
+    /// dropped without a panic. Returns the previous command. After the handler call, the caller restores the previous
     /// command.
     pub(crate) fn replace_own(&self, own: Option<YieldId>) -> Option<YieldId> {
         self.own.replace(own)

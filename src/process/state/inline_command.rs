@@ -86,8 +86,8 @@ impl InlineCommand {
         self.holds.get() != Holds::Nothing
     }
 
-    /// Stores a command for the handler with this index. `line` is the source line that yielded the command. The storage
-    /// must be empty.
+    /// Stores a command for the handler with this index. `line` is the source line that yielded the command. The
+    /// storage must be empty.
     #[inline]
     pub(crate) fn offer(&self, number: Number, handler: u32, command: Payload, line: Line) {
         self.number.set(number);

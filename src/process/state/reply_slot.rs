@@ -337,8 +337,8 @@ mod tests {
         assert_eq!(Arc::strong_count(&one), 1, "a poll that finds the answer stores no waker");
     }
 
-    /// A watcher is woken when an answer is sent and when the receiver leaves. A watcher that was replaced or removed is
-    /// not woken. A closed slot stores no watcher.
+    /// A watcher is woken when an answer is sent and when the receiver leaves. A watcher that was replaced or removed
+    /// is not woken. A closed slot stores no watcher.
     #[test]
     fn a_watcher_is_woken_when_answers_are_refused() {
         let ends: [fn(&ReplySlot<u64>); 2] =

@@ -108,9 +108,9 @@ impl Yields {
         (to < table.slots.key_limit()).then_some(CountedTable { from: to, waiting_since: None })
     }
 
-    /// Adds the calls in one piece of the table to `calls`, if these calls have no reply yet. The piece begins at the key
-    /// `from`. Returns the key at which the next piece begins, or `None` if no further call exists. Only a hand-written
-    /// process yields calls.
+    /// Adds the calls in one piece of the table to `calls`, if these calls have no reply yet. The piece begins at the
+    /// key `from`. Returns the key at which the next piece begins, or `None` if no further call exists. Only a
+    /// hand-written process yields calls.
     pub(crate) fn list_calls(&self, from: usize, calls: &mut Vec<YieldedCall>) -> Option<usize> {
         let table = self.table()?;
         let to = (from + PIECE).min(table.slots.key_limit());

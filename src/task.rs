@@ -3,8 +3,9 @@
 //! the turn, the turn runs another step. `host/exit.rs` defines the order of the steps of an exit. This module
 //! implements the exit steps that need the machine.
 //!
-//! This folder imports `context` and all folders that `context` imports. The code of this folder chooses neither a
-//! worker nor a queue. If a task must run again, `cell.rs` passes the task to the `Schedule` of its cell.
+//! The files of this folder import from `context`, and from all folders from which `context` imports. The code of this
+//! folder chooses neither a worker nor a queue. If a task must run again, `cell.rs` passes the task to the `Schedule`
+//! of its cell.
 
 pub(crate) mod body;
 pub(crate) mod cell;

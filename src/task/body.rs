@@ -232,7 +232,8 @@ impl<Q: Process> Process for Large<Q> {
     }
 }
 
-/// Evaluates `$then` with the machine of a hand-written process, as [`with_machine`] does with the machine of a body.
+/// Evaluates `$then` with the machine of a hand-written process. The macro [`with_machine`] evaluates `$then` with the
+/// machine of a body.
 macro_rules! with_process {
     ($Q:ty, $process:ident, $entry:expr, |$machine:ident| $then:expr) => {{
         if const { $crate::task::body::is_large::<$Q, ()>() } {
@@ -261,7 +262,7 @@ macro_rules! with_machine {
 }
 pub(crate) use with_machine;
 
-/// Evaluates `$then` with the machine of a body, as [`with_machine`] does. The body does not have to be `Send`.
+/// Does the same as [`with_machine`], for a body that need not be `Send`.
 macro_rules! with_local_machine {
     ($N:ty, $F:ty, $Fut:ty, $body:ident, |$machine:ident| $then:expr) => {{
         if const { $crate::task::body::is_large::<$F, $Fut>() } {

@@ -95,8 +95,8 @@ unsafe impl<M> HeaderFirst for Control<M> {
 }
 
 // SAFETY: the run state follows the header without padding, because the run state is the first field of the head. The
-// assertion below checks both offsets. Control blocks are made only by `Ref::with`. If a run state does not begin as
-// *over*, it belongs to a cell. Only `RunnableProcess` changes an active run state to idle or open, and this change
+// assertion below checks both offsets. Control blocks are made only by `Ref::with`. A run state whose initial value is
+// not *over* belongs to a cell. Only `RunnableProcess` changes an active run state to idle or open, and this change
 // consumes the right to run. A control block contains one inbox, and this is the inbox of its process.
 unsafe impl<M> Stepped for Control<M> {}
 const _: () = assert!(offset_of!(Control<u8>, head) == size_of::<Header>() && offset_of!(Head, run) == 0);
@@ -264,7 +264,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         // SAFETY: by contract, `at` points to the header of a cell of this type, with the provenance of the whole cell.
         // By contract, the machine is stored, and the caller has exclusive access to the machine.
         let machine = unsafe { &mut *machine };
-        // SAFETY: the machine stays in the cell, which does not move, until `finish` drops it there.
+        // SAFETY: the cell does not move, and the machine stays in the cell until `finish` drops the machine there.
         unsafe { Pin::new_unchecked(machine) }
     }
 
@@ -329,8 +329,9 @@ impl<M: Send + 'static, T, S: Schedule> CellBase<M, T, S> {
         // `ready` is consumed.
         let base = unsafe { at.cast::<Self>().as_ref() };
         // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The closure is
-        // called for `me` and for `own`. These references own no reference count. `from_at` needs none, because
-        // `Borrowed` never drops them, and `ready` owns a reference count until the last use of both.
+        // called for `me` and for `own`. These references own no reference count. `from_at` needs no reference count,
+        // because `Borrowed` never drops the two references, and `ready` owns a reference count until the last use of
+        // the two references.
         let control = || unsafe { Ref::<Control<M>>::from_at(at.cast()) };
         let (me, own) = (Borrowed::new(SelfHandle::new(control())), Borrowed::new(control().into_any()));
         Entered { ready, base, me, own }
@@ -360,12 +361,12 @@ impl<M: Send + 'static, T, S: Schedule> CellBase<M, T, S> {
         } else {
             join.settle(output, failure);
         }
-        // This call counts the end of the exit in the metrics. The call comes after `settle`, which wakes the task that
-        // awaits the join handle.
+        // This call records in the metrics that the exit has ended. The call comes after `settle`, which wakes the task
+        // that awaits the join handle.
         join.control.head.host().shared().metrics.end_exit();
         // SAFETY: `end` requires the right to run the process. The caller has passed this right to this function, and
-        // the right no longer exists as a value. Therefore no other code can use it. This function does not access the
-        // outcome after `settle` or `discard`.
+        // the right no longer exists as a value. Therefore no other code can use this right. This function does not
+        // access the outcome after `settle` or `discard`.
         unsafe { join.control.head.run.end() };
         // SAFETY: one reference count belonged to the right to run. If `left` is true, the other reference count is the
         // count that the pid table owned. The caller passed this count to this function. The cell is not accessed after
@@ -410,7 +411,7 @@ impl<M, T> JoinBlock<M, T> {
             self.report_unobserved();
             drop(failure.map(Held::new));
         }
-        // If the output has no destructor, it stays in its place, because a move would only copy it.
+        // An output without a destructor stays in its place, because a move would only copy the output.
         if std::mem::needs_drop::<T>() {
             drop(output.take().map(Held::new));
         }
@@ -649,8 +650,8 @@ impl<T, M: Send + 'static> Joined<T, M> {
         let Some(join) = self.join_block() else { return Poll::Ready(None) };
         // If the process has already exited, neither a waker nor a lock is needed. This case is common.
         let outcome = if join.control.head.run.is_over() {
-            // SAFETY: the check above has found that the process is over. This is the only join handle of the process,
-            // and it is borrowed mutably.
+            // SAFETY: the check above has found that the process is over. `self` belongs to the only join handle of the
+            // process, and `self` is borrowed mutably.
             unsafe { join.take_alone() }
         } else {
             match join.await_with(cx.waker(), by) {
@@ -669,8 +670,8 @@ impl<T, M: Send + 'static> Joined<T, M> {
 impl<T, M: Send + 'static> Drop for Joined<T, M> {
     #[inline]
     fn drop(&mut self) {
-        // The handle may be dropped at the same time as the process exits. Either the drop finds the outcome, or the
-        // exit finds that the handle was dropped. In both cases, a failure is reported exactly once.
+        // The drop of the handle and the exit of the process may happen at the same time. Either the drop finds the
+        // outcome, or the exit finds that the handle was dropped. In both cases, a failure is reported exactly once.
         if matches!(self.stage, JoinStage::Begun | JoinStage::Waits)
             && let Some(join) = self.join_block()
         {
@@ -712,7 +713,8 @@ impl<M: Send + 'static> Ref<Control<M>> {
         let at: NonNull<dyn AnyControl> = self.into_at();
         // SAFETY: the pointer `at` is the pointer in `self`, with another type. The call of `into_at` has passed the
         // reference count of `self` to this function, and the new reference takes over this count. If `self` owns no
-        // count (second condition of `from_at`), the new reference owns none, and the condition applies to it.
+        // count (second condition of `from_at`), the new reference owns no count either, and this condition then
+        // applies to the new reference.
         unsafe { Ref::from_at(at) }
     }
 

@@ -1,6 +1,6 @@
 //! The actions before and after each step of a process: the check of limits, the dispatch of commands, and the
 //! notification of callers. These functions, and the turn in `task.rs`, do not depend on the type of the process.
-//! Therefore, the compiler compiles them once.
+//! Therefore, the compiler compiles these functions once, and not once for each process type.
 
 use crate::context::time::reuse;
 use crate::host::control::{AnyControl, Head, flag};
@@ -86,7 +86,7 @@ impl<'a> Around<'a> {
     #[cold]
     pub(super) fn enter_observed_wait(&self, flags: u16, state: ProcessState) {
         if state == ProcessState::Idle && self.current.is_traced() {
-            // The clock is read before the check. Therefore, if a message arrives after the check, it has a later time
+            // The clock is read before the check. Therefore, a message that arrives after the check has a later time
             // than the event of the trace.
             let now = self.head.host().now().ns();
             self.current.note_emptied(self.own.mailbox_figures().is_empty().then_some(now));
@@ -149,7 +149,8 @@ impl<'a> Around<'a> {
             }
             self.head.enter(*flags, ProcessState::Running);
             // A simulation always has an observer. If a sleep kept its timer for a later sleep, the simulation would
-            // count this timer as a future event. Therefore each sleep in a simulation sets and cancels its own timer.
+            // count this timer as a future event. Therefore each sleep in a simulation sets and cancels a separate
+            // timer.
             if host.shared().clock.is_virtual() {
                 self.current.forbid_kept_timers();
             }

@@ -28,18 +28,19 @@ use crate::process::state::budget::BudgetPause;
 use crate::process::state::current::Current;
 use crate::task::cell::Joined;
 
-/// Future that resolves to the outcome of a process, which is its output or its exit. A `JoinHandle` dereferences to
-/// the address of the process.
+/// Future that resolves to the outcome of a process. The outcome is either the output or the exit of the process. A
+/// `JoinHandle` dereferences to the address of the process.
 ///
 /// If the handle is dropped, the process is detached: the process continues to run, and its outcome is dropped when the
 /// process exits. If a caller does not need the outcome, the caller can drop the handle. If the process must not
 /// outlive its handle, put the handle into a [`JoinSet`](crate::JoinSet), or spawn the process in a
 /// [scope](crate::SelfHandle::scope). A dropped `JoinSet` kills its processes.
 ///
-/// The handle receives the exit when it resolves. A failure of the process is *unobserved* under two conditions: the
-/// handle is dropped before it has resolved, and the exit has no other receiver. The exit can have these receivers: a
-/// link, a monitor, a supervisor, or a future of [`exited`](Address::exited) or [`started`](Self::started). An
-/// unobserved failure is [counted](crate::observe::Counters::unobserved), and makes a [`check`](crate::check()) fail.
+/// The handle receives the exit when the handle resolves. A failure of the process is *unobserved* under two
+/// conditions: the handle is dropped before it has resolved, and the exit has no other receiver. The exit can have
+/// these receivers: a link, a monitor, a supervisor, or a future of [`exited`](Address::exited) or
+/// [`started`](Self::started). An unobserved failure is [counted](crate::observe::Counters::unobserved), and makes a
+/// [`check`](crate::check()) fail.
 pub struct JoinHandle<T, M: Send + 'static = Payload> {
     joined: Joined<T, M>,
     monitor: Option<MonitorRef>,
@@ -128,7 +129,8 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
             self.pid()
         );
         let polled = if self.joined.is_ready() {
-            // This poll registers no waker. The awaited process has exited, so the current step does not belong to it.
+            // This poll registers no waker. The awaited process has exited, so the current step belongs to another
+            // process or to no process.
             self.joined.poll(cx, 0)
         } else {
             let pid = self.pid();

@@ -1,7 +1,7 @@
 //! Defines [`Monitored`], the machine of a process that its parent monitors from the start. A `Monitored` contains the
 //! monitor and an inner machine, which runs the user's code. A `Monitored` notifies the parent of the exit, and passes
-//! all other calls to the inner machine. Therefore the child needs no table of monitors. (With this type, the bench
-//! `spawn-monitor` took 0.67 of the CPU time that it took with a monitor in the table.)
+//! all other calls to the inner machine. Therefore the child needs no table of monitors. Compared with a monitor in a
+//! table, this type reduced the CPU time of the bench `spawn-monitor` by 33 %.
 
 use std::pin::Pin;
 use std::task::Context as Cx;

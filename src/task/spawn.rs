@@ -49,7 +49,7 @@ impl Host {
         with_machine!(N, F, Fut, body, None, |machine| self.spawn_or_refuse(machine, InheritedContext::default()))
     }
 
-    /// Spawns a hand-written process. If the spawn is refused, the join handle reports the refusal, as for
+    /// Spawns a hand-written process. If the runtime refuses the spawn, the handle resolves to [`Exit::Refused`]: see
     /// [`spawn`](Self::spawn).
     pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
         with_process!(Q, process, None, |machine| self.spawn_or_refuse(machine, InheritedContext::default()))
@@ -209,8 +209,8 @@ impl Host {
         let head = ready.head();
         // A shutdown sets the phase and then reads the pid table. In contrast, this thread has first added the process
         // to the pid table and now reads the phase. Therefore, either the shutdown finds the process, or this load sees
-        // the new phase. `begin` is correct for the same reason. It loads the phase in `is_plain_spawn`. If the phase
-        // is `Open`, it does not call this function.
+        // the new phase. `begin` is correct for the same reason. `begin` loads the phase in `is_plain_spawn`, and skips
+        // the call of this function only if this load returns `Open`.
         match self.phase() {
             Phase::Open => {}
             Phase::Closing => self.cancel_late_spawn(&any()),

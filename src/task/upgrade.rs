@@ -32,10 +32,10 @@ impl<M: Send + 'static> Context<M> {
     /// and in its [stash](Self::stash), its names, groups, links, monitors, limits and timers. The message type and the
     /// output type of the process stay the same.
     ///
-    /// When the new body has started, this body is dropped with all of its variables, at the point where it awaits this
-    /// call. The new body has started when its first poll has returned without an error. If the process was spawned
-    /// with [`manual_start`](crate::ProcessBuilder::manual_start), the new body has started when the new body has
-    /// called [`mark_started`](crate::SelfHandle::mark_started). A [`Server`](crate::Server) has started when its
+    /// When the new body has started, this body is dropped with all of its variables, at the point where the body
+    /// awaits this call. The new body has started when its first poll has returned without an error. If the process was
+    /// spawned with [`manual_start`](crate::ProcessBuilder::manual_start), the new body has started when the new body
+    /// has called [`mark_started`](crate::SelfHandle::mark_started). A [`Server`](crate::Server) has started when its
     /// `init` has returned. Until the new body has started, this body waits for the returned future. If this body polls
     /// other futures concurrently, these futures continue.
     ///
@@ -86,8 +86,8 @@ impl<M: Send + 'static> Context<M> {
     }
 
     /// Implements [`upgrade`](Self::upgrade). The future of the new body is boxed as a [`Successor`], so no type in
-    /// this function contains the type of this future. If a type contained it, the compiler could not prove that the
-    /// future of a recursive upgrade is `Send`.
+    /// this function contains the type of this future. If a type in this function contained the type of this future,
+    /// the compiler could not prove that the future of a recursive upgrade is `Send`.
     async fn upgrade_to<T, B>(mut self, body: B) -> (Self, Exit)
     where
         T: Send + 'static,
@@ -129,9 +129,9 @@ impl<M: Send + 'static> Context<M> {
     }
 }
 
-/// Guard that ends the trial of the new receiver. If the new code has failed, or if the upgrade is dropped, the
-/// receiver of the old code becomes the current receiver again. If a receiver on trial was dropped, the receiver of the
-/// old code also gets the messages that the dropped receiver has not read.
+/// Guard that ends the trial period of the new receiver. If the new code has failed, or if the upgrade is dropped, the
+/// receiver of the old code becomes the current receiver again. If the new receiver was dropped during its trial
+/// period, the receiver of the old code also gets the messages that the new receiver has not read.
 struct TrialGuard<'a, M: Send + 'static> {
     former: &'a mut Mailbox<M>,
     trial: Trial,
@@ -150,8 +150,8 @@ fn successor<M: Send + 'static, F: Body<M>>(body: F) -> impl FnOnce(Context<M>) 
     move |ctx| Box::pin(async move { body(ctx).await.into_result() })
 }
 
-/// An upgrade whose new code has not started yet. The new code has a new receiver. During the trial of the new
-/// receiver, this receiver replaces the receiver of the old code.
+/// An upgrade whose new code has not started yet. The new code has a new receiver. During the trial period of the new
+/// receiver, the new receiver replaces the receiver of the old code.
 struct Starting<'a> {
     control: Ref<dyn AnyControl>,
     trial: &'a Trial,
@@ -209,8 +209,8 @@ impl<'a> Starting<'a> {
             }
         })
         .await;
-        // The new code is dropped before the trial ends. Its receiver then stores its unread messages for the receiver
-        // of the old code. A panic of the drop is caught.
+        // The new code is dropped before the trial period ends. The receiver of the new code then stores its unread
+        // messages for the receiver of the old code. A panic of the drop is caught.
         let _ = drop_caught(next.take());
         exit
     }
@@ -330,8 +330,8 @@ mod tests {
         Runtime::builder().workers(0).build().unwrap()
     }
 
-    /// During the trial of the new receiver, the receiver waits with a waker that owns a reference to the process.
-    /// After the trial, the receiver waits with the waker of the task.
+    /// During the trial period of the new receiver, the receiver waits with a waker that owns a reference to the
+    /// process. After the trial period, the receiver waits with the waker of the task.
     #[test]
     fn an_upgraded_process_is_freed_after_its_exit() {
         let rt = without_workers();

@@ -1,5 +1,5 @@
-//! This file spawns many processes in one batch. The processes of a batch are queued together, under one lock. A batch
-//! wakes at most as many sleeping workers as it has processes.
+//! This file spawns many processes in one batch. The processes of a batch are queued together, under one lock. The
+//! number of sleeping workers that a batch wakes is at most the number of processes in the batch.
 
 use crate::context::me::SelfHandle;
 use crate::host::Host;
@@ -29,9 +29,10 @@ impl Drop for Batch<'_> {
 
 impl Host {
     /// Spawns many async bodies as processes. When the iterator has returned its last body, all processes are queued in
-    /// order under one lock. The call wakes at most as many sleeping workers as there are processes. Before the batch
-    /// is queued, no process of the batch runs. In contrast, a process of a separate spawn can run while the next
-    /// processes are spawned. If the iterator is slow, or if the first process must start early, use separate spawns.
+    /// order under one lock. The number of sleeping workers that the call wakes is at most the number of processes.
+    /// Before the batch is queued, no process of the batch runs. In contrast, a process of a separate spawn can run
+    /// while the next processes are spawned. If the iterator is slow, or if the first process must start early, use
+    /// separate spawns.
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};
@@ -44,7 +45,7 @@ impl Host {
     ///
     /// # Errors
     /// For each refused body, returns the body and the reason of the refusal. If a limit allows only some of the
-    /// processes, the first processes are spawned and the others are refused.
+    /// processes, the first processes are spawned and the remaining processes are refused.
     pub fn spawn_batch<N, F>(&self, bodies: impl IntoIterator<Item = F>) -> Handles<F, N>
     where
         N: Send + 'static,

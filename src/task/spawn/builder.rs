@@ -136,7 +136,10 @@ impl ProcessBuilder {
     /// ```
     /// # use procession::{MailboxCapacity, Context, SendErrorKind, Runtime};
     /// let rt = Runtime::builder().workers(0).build()?;
-    /// let slow = rt.process().mailbox_capacity(MailboxCapacity::Reject(2)).spawn(async |mut ctx: Context<u8>| ctx.receive().await)?;
+    /// let slow = rt
+    ///     .process()
+    ///     .mailbox_capacity(MailboxCapacity::Reject(2))
+    ///     .spawn(async |mut ctx: Context<u8>| ctx.receive().await)?;
     /// slow.send(1)?;
     /// slow.send(2)?;
     /// let refused = slow.send(3).unwrap_err();
@@ -255,10 +258,10 @@ impl ProcessBuilder {
     /// make this call at the same time, exactly one call spawns a process.
     ///
     /// If the builder has no name, the call always spawns a process. If the process with this name is about to exit,
-    /// the call blocks until the name is free. The blocked call repeatedly runs `std::thread::yield_now`.
+    /// the call blocks until the name is released. The blocked call repeatedly runs `std::thread::yield_now`.
     ///
     /// The options [`link`](Self::link) and [`monitor`](Self::monitor) apply only if the call spawns a process. The
-    /// call does not return the `MonitorRef`. To watch the process even if the call did not spawn it, call
+    /// call does not return the `MonitorRef`. To monitor the process in every case, call
     /// [`monitor`](crate::SelfHandle::monitor) with the returned pid.
     ///
     /// # Errors
@@ -301,8 +304,8 @@ impl ProcessBuilder {
     /// ```
     ///
     /// # Errors
-    /// Returns the body and the reason of the refusal, as [`spawn_or_send`](Self::spawn_or_send) does. The request is
-    /// dropped.
+    /// Returns the body and the reason of the refusal. The request is dropped. The reasons are the same as the reasons
+    /// of [`spawn_or_send`](Self::spawn_or_send).
     #[track_caller]
     pub fn spawn_or_call<N, T, F, Fut>(
         mut self,
@@ -496,7 +499,7 @@ impl Host {
         self.process_inheriting(InheritedContext::default())
     }
 
-    /// Returns a builder, as [`process`](Self::process) does. The new process inherits `inherited`.
+    /// Returns a builder that spawns a process with options. The new process inherits `inherited`.
     pub(crate) fn process_inheriting(&self, inherited: InheritedContext) -> ProcessBuilder {
         ProcessBuilder { host: self.clone(), entry: None, inherited, options: SpawnOptions::default() }
     }
@@ -525,8 +528,8 @@ impl Host {
         self.enlist(inherited, wishes.flags(), wishes.limits.take(), wishes.bound, create)
     }
 
-    /// Adds a process, as [`admit`](Self::admit) does, and registers this name for the process. Calls `create` before
-    /// other threads can find the process by its name.
+    /// Adds a process in the same way as [`admit`](Self::admit), and registers this name for the process. Calls
+    /// `create` before other threads can find the process by its name.
     fn admit_as(
         &self,
         name: Cow<'static, str>,
@@ -534,7 +537,7 @@ impl Host {
         wishes: &mut SpawnOptions,
         create: CreateCell<'_>,
     ) -> Result<(), Unclaimed<dyn AnyControl, SpawnErrorKind>> {
-        // `make` runs under the lock of the name. If `make` fails, it drops the inherited values. The admission in
+        // `make` runs under the lock of the name. If `make` fails, `make` drops the inherited values. The admission in
         // `make` may also drop the last reference to another host. Both drops run user code, so both must happen after
         // the unlock. The variable `kept` keeps the inherited values alive until the unlock. `defer_drops_of_hosts`
         // delays the drop of the host.
@@ -552,8 +555,8 @@ impl Host {
         let names = self.namespace().names();
         let claimed = defer_drops_of_hosts(|| names.claim(name.clone(), make));
         drop(kept);
-        // The exit of the process releases the names in this list. The process has not started. Therefore its exit
-        // comes after this push, and finds the name in the list.
+        // The exit of the process releases the names in this list. The process has not started. Therefore the exit of
+        // the process comes after this push, and finds the name in the list.
         claimed?.head().names().lock().push(name);
         Ok(())
     }
@@ -568,7 +571,7 @@ impl Host {
         Ok(())
     }
 
-    /// Adds a process, as [`admit`](Self::admit) does. `create` takes the first message of the process out of
+    /// Adds a process in the same way as [`admit`](Self::admit). `create` takes the first message of the process out of
     /// `message`. If another process already has the name, that process gets the message, and this function returns the
     /// pid of that process. If the message is refused, the message stays in `message`.
     fn admit_or_send<M: Send + 'static>(

@@ -69,8 +69,8 @@ impl Limits {
     /// Sets the maximum number of messages that wait in the mailbox. If the mailbox has a larger
     /// [`MailboxCapacity`](crate::MailboxCapacity), this maximum replaces the capacity, and the policy does not change.
     /// An unbounded mailbox gets this maximum and the policy `Reject`. If the maximum is 0, the mailbox refuses every
-    /// message. In contrast, a `MailboxCapacity` of 0 is treated as 1. Messages that a hand-written process has taken
-    /// out of the mailbox for a step are no longer counted.
+    /// message, independently of the policy. In contrast, a `MailboxCapacity` of 0 is treated as 1. Messages that a
+    /// hand-written process has taken out of the mailbox for a step are no longer counted.
     #[must_use]
     pub const fn mailbox_capacity(mut self, most: usize) -> Self {
         self.mail = Some(most);

@@ -102,7 +102,7 @@ pub(crate) struct Inbox<M> {
     /// Space for one small message. The receiver reads this message before all other messages.
     slot: Slot<M>,
     /// The lock does not protect the [`YieldCheck`]. This value does not belong to the mailbox. The value is stored
-    /// here, because it fits into the padding of the lock. The control block has no other free space.
+    /// here, because the value fits into the padding of the lock. The control block has no other unused space.
     state: Lock<State<M>, YieldCheck>,
 }
 
@@ -114,7 +114,7 @@ impl<M> Inbox<M> {
         let bounded =
             |(policy, most)| Box::new(RareParts { bounded: Some(Bounded::new(policy, most)), ..RareParts::default() });
         // The value of `aside` is computed before the struct expression. Otherwise, the call of `within` would make the
-        // compiler build the struct elsewhere and copy it to its final place.
+        // compiler build the struct in one place and then copy the struct to its final place.
         let aside = bound.within(limit).map(bounded);
         let (slot, access) = Slot::new();
         Self {

@@ -31,8 +31,8 @@ use crate::process::state::yield_check::YieldCheck;
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) enum Waiting {
-    /// No receiver waits. The receiver was woken and has not checked the mailbox since then. When the receiver checks
-    /// the mailbox, it will find a message that is pushed now. So the push of this message causes no wake-up.
+    /// No receiver waits. A push in this state causes no wake-up, because the receiver will find the message at its
+    /// next check of the mailbox.
     #[default]
     Absent,
     /// The process's own task waits.

@@ -4,7 +4,7 @@
 //! stack must not grow with the length of such a chain. Therefore, if calls nest deeper than a small limit, the inner
 //! call is deferred. The outermost call runs the deferred calls after its own user code has returned.
 //!
-//! Code that holds a lock also defers the calls that it causes, because user code must not run under a lock.
+//! Code that holds a lock also defers the calls that this code causes, because user code must not run under a lock.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

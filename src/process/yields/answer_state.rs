@@ -21,8 +21,9 @@
 //! state of a command is never opened again, so all later transitions of this command happen under the lock. A slot is
 //! removed only after its state was closed. Therefore the next command with the same key can use the word.
 //!
-//! Only an answer through the `Completion` omits the lock. If a command has an answer state, the completion is created
-//! after the dispatch of the command. Therefore, an answer without the lock cannot end a command before its dispatch.
+//! Only the `Completion` of a command can answer this command without the lock. If a command has an answer state, the
+//! completion is created after the dispatch of the command. Therefore, an answer without the lock cannot end a command
+//! before its dispatch.
 //!
 //! The words are freed only when the process ends, because until then a completion may read a word at any time.
 //! Therefore, a burst of commands may leave up to 4 MiB of words in the memory of its process.

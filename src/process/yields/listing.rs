@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(yields.bytes(), size_of::<SharedTable>() + slots + states);
     }
 
-    /// The combined count keeps the earliest waiting time and the first handler.
+    /// The combined count contains the earliest waiting time and the first handler.
     #[test]
     fn the_counts_of_several_tables_are_combined() {
         let (yields, mut counts) = (Yields::new(), CommandCounts::new());

@@ -26,7 +26,7 @@ macro_rules! counters {
         /// from the later snapshot. `Display` prints one line with the counts that are not zero. With the feature
         /// `serde`, a snapshot implements `Serialize`.
         ///
-        /// [`Host::metrics`](crate::Host::metrics) returns these counts together with all other figures.
+        /// [`Host::metrics`](crate::Host::metrics) returns these counts together with all other metrics.
         #[derive(Debug, Clone, PartialEq, Eq, Default)]
         #[non_exhaustive]
         pub struct Counters {
@@ -168,8 +168,7 @@ counters! {
     /// Panics of processes, and of futures that `spawn_future` runs.
     ///
     /// A panic of a handler is not counted. The panic is the answer to the command: see
-    /// [`Failure::Panicked`](crate::Failure::Panicked).
-    /// The thread that catches the panic counts it.
+    /// [`Failure::Panicked`](crate::Failure::Panicked). The thread that catches the panic counts the panic.
     Panics => panics,
     /// Failed processes whose exit no link, monitor, supervisor or join handle received.
     ///

@@ -59,7 +59,8 @@ pub(crate) struct AbnormalState {
 /// the process has a [`JoinHandle`](crate::JoinHandle), the runtime does not call this function before the handle is
 /// dropped. If the handle has returned the exit, the runtime does not call this function at all. A failure is
 /// unobserved if no link, monitor, supervisor or join handle receives the exit. An unobserved failure reaches both the
-/// observer and the function. If both write to a log, the log contains the failure twice.
+/// observer and the function. If the observer and the function write to the same log, the log contains the failure
+/// twice.
 ///
 /// The text of the report is the same for the observer, for `TracingObserver`, and for the function of `on_crash`. On
 /// stderr, a note follows the text:
@@ -82,10 +83,11 @@ pub(crate) struct AbnormalState {
 ///
 /// The panic hook of the program runs for every panic, before the runtime knows whether a link, monitor, supervisor or
 /// join handle receives the exit. The hook of the standard library prints the thread, the location and the message.
-/// With `RUST_BACKTRACE=1`, this hook also prints the backtrace. The report repeats these data, because the report and
-/// the output of the hook may go to different places. With `RUST_LIB_BACKTRACE=1` instead, only the report contains the
-/// backtrace. The runtime adds its own panic hook. If the program later installs a hook that does not call this hook,
-/// the report contains no location and no backtrace.
+/// With `RUST_BACKTRACE=1`, this hook also prints the backtrace. The report repeats these data, because the program may
+/// write the report and the output of the hook to different places. With `RUST_LIB_BACKTRACE=1` and without
+/// `RUST_BACKTRACE`, only the report contains the backtrace. The runtime adds its own panic hook. If the program later
+/// installs another panic hook, and that hook does not call the hook of the runtime, the report contains no location
+/// and no backtrace.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CrashReport {

@@ -102,11 +102,12 @@ distributions! {
     StepTime => step_time,
     /// Time from the acceptance of a message by a mailbox until the process takes the message out.
     ///
-    /// In a mailbox with a [capacity](crate::MailboxCapacity), any message can be measured, but only one at a time. In
-    /// any other mailbox, only a message that arrives while the mailbox is empty can be measured. A busy process takes
-    /// all messages out of such a mailbox together, and then reads them in order. A later message waits in the mailbox
-    /// for a shorter time, but then waits until the process has read the earlier messages. So for any message, the time
-    /// between its arrival and its reading is about as long as the measured time.
+    /// In a mailbox with a [capacity](crate::MailboxCapacity), any message can be measured, but only one message at a
+    /// time. In any other mailbox, only a message that arrives while the mailbox is empty can be measured. A busy
+    /// process takes all messages out of a mailbox without a capacity together, and then reads the messages in order. A
+    /// later message waits in the mailbox for a shorter time, but then waits until the process has read the earlier
+    /// messages. So for any message, the time between its arrival and its reading is about as long as the measured
+    /// time.
     ///
     /// The runtime measures about one in [`messages_sampled_one_in`](Self::messages_sampled_one_in) of the measurable
     /// messages. With `sample_every_step`, the runtime measures each measurable message, unless the sender also sends
@@ -161,7 +162,7 @@ impl SampledBuckets {
         &self.0[what as usize]
     }
 
-    /// Number of bytes on the heap.
+    /// Number of bytes that the buckets take on the heap.
     pub(super) fn bytes(&self) -> usize {
         self.0.iter().map(Buckets::bytes).sum()
     }

@@ -27,8 +27,8 @@ const MAX_BACKTRACES: usize = 8;
 
 /// Record of an abnormal exit: see [`Host::last_exits`](crate::Host::last_exits).
 ///
-/// `Display` prints the record as one line. If a panic message has several lines, the other lines follow and are
-/// indented:
+/// `Display` prints the record as one line. If a panic message has several lines, `Display` prints its other lines
+/// below the first line, with an indentation:
 ///
 /// ```text
 /// <0.0.1> "cache" app::Cache panicked at src/cache.rs:41:9: boom (12.5s after the start, mailbox 3, parent <0.0.7>)
@@ -70,7 +70,8 @@ impl ExitRecord {
 
     /// Returns the backtrace of the panic, if the runtime has [captured](Exit::panic_backtrace) a backtrace. By
     /// default, the runtime captures no backtrace. The runtime keeps the backtraces of at most 8 records. If a ninth
-    /// record with a backtrace is added, the runtime drops the oldest backtrace. The rest of that record remains.
+    /// record with a backtrace is added, the runtime drops the oldest backtrace, but keeps the rest of the record that
+    /// contained this backtrace.
     pub fn backtrace(&self) -> Option<&Backtrace> {
         self.exit.panic_backtrace()
     }
@@ -105,8 +106,8 @@ struct Records {
     list: VecDeque<ExitRecord>,
     /// Number of records that were dropped from the front of the list.
     dropped: u64,
-    /// Numbers of the records with a backtrace, oldest first. The first record of the runtime has the number 0. The
-    /// first numbers may belong to records that were dropped.
+    /// The numbers of those records that have a backtrace, oldest record first. The first record of the runtime has the
+    /// number 0. The numbers at the front may belong to records that were dropped.
     with_backtrace: VecDeque<u64>,
 }
 
@@ -139,8 +140,8 @@ impl ExitHistory {
 }
 
 impl Records {
-    /// Adds a record. Returns the data that the record displaces. The caller drops this data after it has released the
-    /// lock.
+    /// Adds a record. Returns the data that this function has removed from the list. The caller drops this data after
+    /// the release of the lock.
     fn add(&mut self, record: ExitRecord, capacity: usize) -> (Option<ExitRecord>, Option<Exit>) {
         let oldest = if self.list.len() >= capacity { self.list.pop_front() } else { None };
         self.dropped += u64::from(oldest.is_some());

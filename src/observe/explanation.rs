@@ -1,6 +1,7 @@
 //! Explanation of a runtime: the reasons why its processes do not run, and what the processes wait for.
 //!
-//! The host reads the figures, decides which reasons apply, and fills in this data. This module only prints the data.
+//! The host reads the state of the runtime, decides which reasons apply, and fills in this data. This module only
+//! prints the data.
 
 use std::fmt;
 use std::time::Duration;
@@ -77,7 +78,7 @@ pub enum Finding {
     /// A future of `run` is in progress from its first poll until it completes or is dropped. If an executor has polled
     /// such a future and does not poll it again, there is no finding.
     LocalSetWithoutThread {
-        /// Number of processes that are ready, in all such `LocalSet`s. At least 1.
+        /// Number of ready processes in all `LocalSet`s that no thread runs. At least 1.
         count: usize,
         /// List of at most 20 of these processes.
         processes: Vec<ProcessInfo>,
@@ -94,7 +95,7 @@ pub enum Finding {
     /// [`LocalSet`](crate::LocalSet) is not found either. In these cases, compare the field [`Activity::running`] of
     /// two explanations: a process that runs all the time is in both fields.
     BlockedWorker {
-        /// Number of the worker. In calls to an [`Observer`](crate::Observer), the worker has the same number.
+        /// Number of the worker. An [`Observer`](crate::Observer) receives the same number for this worker.
         worker: usize,
         /// Process that runs the step. `None` for a future without a pid, for example the future of an async handler,
         /// and for a process that exited during the reading.
@@ -111,10 +112,10 @@ pub enum Finding {
         /// Whether the step has checked for the request to yield. The runtime asks a step to yield before it reports
         /// the step as a long step. `Some(true)`: after the request, the step has called
         /// [`should_yield`](crate::should_yield), or has polled a future that uses the budget of the turn, but the step
-        /// has not ended. `Some(false)`: the step has done neither so far. `Display` then prints that the step does not
-        /// check `should_yield`, but the step may still check later. `None` if the step called `block_in_place`, or if
-        /// the step belongs to a future without a pid. See [`ProcessInfo::checks_yield`] for the earlier steps of the
-        /// process.
+        /// has not ended. `Some(false)`: so far, the step has neither called `should_yield` nor polled such a future.
+        /// In this case, `Display` prints that the step does not check `should_yield`, but the step may still check
+        /// later. `None` if the step called `block_in_place`, or if the step belongs to a future without a pid. See
+        /// [`ProcessInfo::checks_yield`] for the earlier steps of the process.
         checks_yield: Option<bool>,
         /// Whether the step has called [`Runtime::block_on`](crate::Runtime::block_on), and this call has not returned.
         waits_in_block_on: bool,
@@ -135,7 +136,7 @@ pub enum Finding {
         /// Type and number of the commands.
         commands: CommandCount,
         /// The oldest known command was performed at about this time, or earlier. The runtime reads two times, and
-        /// takes the earlier one. The first time is the earliest [yield of a measured
+        /// `since` is the earlier of these two times. The first time is the earliest [yield of a measured
         /// command](CommandCount::measured_since). The second time is the earliest [start of a
         /// wait](ProcessInfo::waiting_since) of a process that has performed such a command and waits. The oldest
         /// command may be older than this time. The start of a wait may be too early, so this time may also be too
@@ -154,16 +155,18 @@ pub enum Finding {
         /// Number of sends that [wait for free space](crate::Address::send_wait) in the mailbox.
         waiting_senders: usize,
     },
-    /// A mailbox that held at least 1,000 messages at the previous explanation, and holds more messages now. In
-    /// between, the process has not taken out the oldest message. At most 16 mailboxes are listed, the longest
-    /// mailboxes first. A mailbox that has reached its capacity is a [`FullMailbox`](Self::FullMailbox) instead.
+    /// A mailbox that held at least 1,000 messages at the previous explanation, and holds more messages now. Between
+    /// the two explanations, the process has not taken out the oldest message. At most 16 mailboxes are listed, the
+    /// longest mailboxes first. A mailbox that has reached its capacity is a [`FullMailbox`](Self::FullMailbox)
+    /// instead.
     ///
     /// The previous explanation is the last call of [`Host::explain`](crate::Host::explain) on any host of the runtime.
     /// A request of a console is also such a call. The first explanation of a runtime has no such finding. At most
     /// 1,024 mailboxes are compared.
     ///
     /// If the process may have taken out the oldest message, the mailbox is not listed. For example, a receiver may
-    /// have put back messages that it had taken out and not read. The runtime cannot exclude this case then.
+    /// have put back messages that the receiver had taken out and not read. After this, the runtime does not know
+    /// whether the process has taken out the oldest message.
     GrowingMailbox {
         /// Process that owns the mailbox.
         process: ProcessInfo,
@@ -198,8 +201,8 @@ pub enum Finding {
         /// List of at most 20 cancelled processes that wait.
         processes: Vec<ProcessDetails>,
     },
-    /// All processes wait, and nothing inside the runtime can make a process run: no process is runnable, no timer is
-    /// set, each command has its answer, the blocking pool has no job, no future without a pid is pending, and no
+    /// All processes wait, and nothing inside the runtime can make a process run. No process is runnable, no timer is
+    /// set, and each command has its answer. The blocking pool has no job, no future without a pid is pending, and no
     /// socket is open.
     ///
     /// Only an event from outside the runtime can make a process run: a thread that sends a message, or a thread that
@@ -259,8 +262,8 @@ fn write_omitted(f: &mut fmt::Formatter<'_>, count: usize, listed: usize) -> fmt
     }
 }
 
-/// Prints the number of the processes with a text, and one line for each listed process. `one` is the text for one
-/// process, and `many` is the text for several processes.
+/// Prints `count` and a text, and then one line for each listed process. `one` is the text for one process, and `many`
+/// is the text for several processes.
 fn write_listed(
     f: &mut fmt::Formatter<'_>,
     count: usize,
@@ -357,7 +360,7 @@ fn reaction(checks_yield: Option<bool>) -> &'static str {
     }
 }
 
-/// Returns the number of waiting senders and the verb.
+/// Returns a text with the number of waiting sends and the verb, for example `2 sends wait`.
 fn waits(senders: usize) -> String {
     format!("{} {}", plural(senders, "send"), if senders == 1 { "waits" } else { "wait" })
 }

@@ -43,17 +43,17 @@ impl Histogram {
         Some(Duration::from_nanos(self.sum.checked_div(self.count())?))
     }
 
-    /// Returns the buckets that contain durations, in ascending order. Each item consists of the longest duration of a
-    /// bucket, and the number of durations in this bucket.
+    /// Returns the buckets that contain durations, in ascending order. Each item consists of the upper bound of a
+    /// bucket, and the number of durations in this bucket. The bucket includes its upper bound.
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
         let filled = self.buckets.iter().enumerate().filter(|&(_, &n)| n != 0);
         filled.map(|(bucket, &n)| (Duration::from_nanos(longest(bucket)), n))
     }
 
     /// Returns the `q`-quantile. At least the fraction `q` of the durations is shorter than or equal to the result. For
-    /// example, `quantile(0.99)` is the 99th percentile. The result is the upper end of a bucket. Therefore the result
-    /// may be larger than the exact quantile, by at most a quarter of the exact quantile. `q` is clamped to the range
-    /// from 0 to 1. Returns `None` if there are no durations.
+    /// example, `quantile(0.99)` is the 99th percentile. The result is the upper bound of a bucket. Therefore the
+    /// result may be larger than the exact quantile, by at most a quarter of the exact quantile. `q` is clamped to the
+    /// range from 0 to 1. Returns `None` if there are no durations.
     pub fn quantile(&self, q: f64) -> Option<Duration> {
         let count = self.count();
         if count == 0 {
@@ -115,8 +115,9 @@ impl<'a> Sum<&'a Buckets> for Histogram {
     }
 }
 
-/// The buckets of a histogram. Threads add durations to these buckets. The buckets take two kilobytes. A runtime has
-/// one `Buckets` for each possible worker. To save memory, the buckets are allocated at the first duration.
+/// The buckets of a histogram. Threads add durations to these buckets. The buckets take two kilobytes. For each kind of
+/// duration, a runtime has one `Buckets` for each worker slot. To save memory, the buckets are allocated when the first
+/// duration is added.
 #[derive(Debug)]
 pub(crate) struct Buckets(OnceLock<Box<Cells>>);
 
@@ -140,7 +141,7 @@ impl Buckets {
         (&cells.counts[bucket(ns)], &cells.sum)
     }
 
-    /// Number of bytes on the heap.
+    /// Number of bytes that the buckets take on the heap.
     pub(crate) fn bytes(&self) -> usize {
         self.0.get().map_or(0, |cells| size_of_val(&**cells))
     }
@@ -159,15 +160,15 @@ const fn bucket(ns: u64) -> usize {
     (power as usize - 1) * 4 + quarter as usize
 }
 
-/// Returns the longest duration of a bucket.
+/// Returns the upper bound of a bucket: the longest duration that the bucket can contain.
 const fn longest(bucket: usize) -> u64 {
     if bucket < 4 {
         return bucket as u64;
     }
     let power = bucket / 4 + 1;
     let width = 1_u64 << (power - 2);
-    // For the last bucket, the sum of the lowest duration and the width would overflow. Therefore 1 is subtracted from
-    // the width before the addition.
+    // For the last bucket, the sum of the lower bound and the width would overflow. Therefore 1 is subtracted from the
+    // width before the addition.
     (4 + bucket as u64 % 4) * width + (width - 1)
 }
 

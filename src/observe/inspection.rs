@@ -1,6 +1,7 @@
 //! Data of the inspection: rows about processes, the query that selects rows, and the details of one process.
 //!
-//! The host reads the figures and fills in this data. This module only filters, orders and prints the data.
+//! The host reads the state of the processes and fills in this data. This module only filters, orders and prints the
+//! data.
 
 pub(crate) mod last_messages;
 pub(crate) mod ranking;
@@ -105,21 +106,21 @@ pub struct ProcessInfo {
     /// Number of steps that have ended so far. For an async body, each poll is a step. After an
     /// [upgrade](crate::Context::upgrade), the number includes the steps of the earlier body and of the new body.
     pub steps: u64,
-    /// Number of the worker that ran the last ended step. In calls to an [`Observer`](crate::Observer), the worker has
-    /// the same number. A thread inside [`Runtime::block_on`](crate::Runtime::block_on) or
+    /// Number of the worker that ran the last ended step. An [`Observer`](crate::Observer) receives the same number for
+    /// this worker. A thread inside [`Runtime::block_on`](crate::Runtime::block_on) or
     /// [`Runtime::run`](crate::Runtime::run) also has a number. `None` if the process has run no step, or if the thread
     /// of the last step had no number. In a [`Simulation`](crate::Simulation), the number is 0.
     pub last_worker: Option<usize>,
     /// Whether the process checks for requests to yield. The value is true if the process has called
     /// [`should_yield`](crate::should_yield), or has polled a future of [`cooperative`](crate::cooperative()), in at
     /// least one of its last 64 ended steps. The field does not say that the process yields. For a step in progress,
-    /// see the field `checks_yield` of [`Finding::BlockedWorker`](crate::observe::Finding::BlockedWorker), which also
-    /// counts all other futures that use the [budget](crate::should_yield) of a turn.
+    /// see the field `checks_yield` of [`Finding::BlockedWorker`](crate::observe::Finding::BlockedWorker). That field
+    /// also counts all other futures that use the [budget](crate::should_yield) of a turn.
     ///
     /// The runtime asks a process in a [long step](crate::Builder::long_step_threshold) to let other processes run. If
-    /// this field is false, the code of the process probably does not notice the request. If a process runs only short
-    /// steps, it does not need to check. The other futures that use the budget also react to a request, but this field
-    /// does not count these futures.
+    /// this field is false, the code of the process probably does not notice the request. A process that runs only
+    /// short steps does not need to check for requests. The other futures that use the budget also react to a request,
+    /// but this field does not count these futures.
     pub checks_yield: bool,
     /// True if the exit of the process was requested, for example by [`Host::cancel`](crate::Host::cancel), and the
     /// process has not exited yet.
@@ -220,8 +221,8 @@ pub struct ProcessDetails {
     /// runtime, such a process is part of the future that a guest thread polls.
     pub step: Option<RunningStep>,
     /// Total running time of the steps so far, without the present step. [`Limits::time`](crate::Limits::time) explains
-    /// which work counts. The runtime measures this time only if the running time of the process is limited. Otherwise
-    /// this field is `None`.
+    /// which work is included in this time. The runtime measures this time only if the running time of the process is
+    /// limited. Otherwise this field is `None`.
     pub run_time: Option<Duration>,
     /// The last messages and other events that the process accepted, oldest first. The list is empty if
     /// [`Builder::inspect`](crate::Builder::inspect) was not called, or if the [number of
@@ -253,7 +254,7 @@ pub struct ProcessDetails {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunningStep {
-    /// Number of the worker. In calls to an [`Observer`](crate::Observer), the worker has the same number.
+    /// Number of the worker. An [`Observer`](crate::Observer) receives the same number for this worker.
     pub worker: usize,
     /// Time at which the monitor has first seen this step, if the step is a
     /// [long step](crate::Builder::long_step_threshold). The step began at most one threshold earlier.
@@ -284,12 +285,12 @@ pub struct CommandCount {
     /// [`SelfHandle::perform`](crate::SelfHandle::perform), [`StepOutput::perform`](crate::StepOutput::perform), or a
     /// similar method. `None` if no line is known.
     pub line: Option<&'static Location<'static>>,
-    /// Name of the type of the registered handler. For a closure, the name contains the function that defines the
-    /// closure. A [layer](crate::layer) may wrap a handler that a function of the module [`handler`](crate::handler)
-    /// returned. The name then contains the types of the layer and of the command, but not the function or closure of
-    /// the inner handler. If several hosts have a handler of the command type, the field names the handler of any one
-    /// of these hosts. `None` for a [`NamedCommand`](crate::NamedCommand), because its name, and not its type, selects
-    /// the handler.
+    /// Name of the type of the registered handler. For a closure, the name contains the name of the function that
+    /// defines the closure. A [layer](crate::layer) may wrap a handler that a function of the module
+    /// [`handler`](crate::handler) returned. The name then contains the types of the layer and of the command, but not
+    /// the function or closure of the inner handler. If several hosts have a handler of the command type, the field
+    /// names the handler of any one of these hosts. `None` for a [`NamedCommand`](crate::NamedCommand), because the
+    /// name of the command, and not the type of the command, selects the handler.
     pub handler: Option<&'static str>,
 }
 
@@ -378,13 +379,13 @@ pub enum WaitsFor {
         line: Option<&'static Location<'static>>,
     },
     /// A socket of the module `net`, or another descriptor, that must become ready. If several operations of the
-    /// process wait for one direction of a descriptor, the list contains this direction once.
+    /// process wait for one direction of a descriptor, the list contains only one entry for this direction.
     ///
     /// A socket operation inside a combinator with its own wakers is not listed. If a process drops an operation of the
-    /// `futures::io` traits or of a `poll_` function, the direction stays listed until the descriptor is ready. This
-    /// event still wakes the process.
+    /// `futures::io` traits or of a `poll_` function, the direction stays listed until the descriptor is ready. When
+    /// the descriptor becomes ready, the process is still woken.
     Socket {
-        /// The file descriptor. On Windows, the socket handle.
+        /// The file descriptor. On Windows, this field is the socket handle.
         descriptor: u64,
         /// Whether the operation waits until it can write to the descriptor. Otherwise, the operation waits until it
         /// can read from the descriptor, or accept a connection.
@@ -499,7 +500,7 @@ pub enum ProcessColumn {
     MonitoredBy,
     /// Orders by [`ProcessInfo::steps`].
     Steps,
-    /// Orders by [`ProcessInfo::last_worker`]. A process without a last worker comes before all others.
+    /// Orders by [`ProcessInfo::last_worker`]. A process without a last worker comes before all other processes.
     LastWorker,
 }
 

@@ -31,8 +31,8 @@ pub(crate) use crate::observe::metrics::sampling::{
 /// Each worker has a *slot* with counters. The thread that acts as the worker enters the slot, and increments these
 /// counters with a plain load and a plain store. The counts are exact under two conditions. First, only one thread at a
 /// time is in a slot. Second, a thread enters a slot only after it has synchronized with the previous thread in the
-/// slot. The scheduler ensures both conditions when a slot passes to another thread. If a thread is in no slot, it may
-/// own a [separate block](CounterBlock). It then increments the counters of this block in the same way.
+/// slot. The scheduler ensures both conditions when another thread enters a slot. A thread that is in no slot may own a
+/// [separate block](CounterBlock). Such a thread increments the counters of its own block in the same way.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     slots: SlotCounts,
@@ -89,8 +89,8 @@ static TAKEN: AtomicUsize = AtomicUsize::new(0);
 impl CounterBlock {
     fn take() -> Option<Self> {
         let next = |taken: usize| (taken.trailing_ones() < OWNED_BLOCKS as u32).then_some(taken | (taken + 1));
-        // Acquire pairs with the release in `drop`. Therefore this thread sees the counts of the last owner, so its
-        // plain loads and plain stores lose no count.
+        // Acquire pairs with the release in `drop`. Therefore this thread sees the counts that the previous owner has
+        // written, so the plain loads and plain stores of this thread lose no count.
         let taken = TAKEN.fetch_update(Ordering::Acquire, Relaxed, next).ok()?;
         Some(Self(taken.trailing_ones() as usize))
     }
@@ -162,7 +162,7 @@ struct Here {
     /// The slot that this thread is in. Two runtimes may be nested on one thread, so the number of the slot alone does
     /// not identify a counter.
     entered: Cell<CurrentSlot>,
-    /// Number of calls of [`Metrics::tick`].
+    /// Number of the next call of [`Metrics::tick`]: see [`first_tick`].
     ticks: Cell<u32>,
     /// Number of messages to count until the next message that may be measured. The number includes this next message.
     /// The value is 0 if this thread has counted no message.
@@ -198,8 +198,8 @@ thread_local! {
 
 /// Returns the number that a thread gives to its first call of [`Metrics::tick`]. Different threads begin with
 /// different numbers, and these numbers are evenly distributed. Suppose that all threads began with the same number,
-/// and that the call with this number were measured. If only new threads wake a process, each of its wake-ups would
-/// then be measured.
+/// and that the call with this number were measured. If only new threads woke a process, each wake-up of this process
+/// would then be measured.
 fn first_tick() -> u32 {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     (THREADS.fetch_add(1, Relaxed) as u32).wrapping_mul(0x85eb_ca6b)
@@ -271,7 +271,7 @@ impl Metrics {
     /// Makes this thread use the counters of this slot.
     ///
     /// # Panics
-    /// If no such slot exists.
+    /// Panics if no slot has this number.
     pub(crate) fn enter(self: &Arc<Self>, slot: usize) -> SlotGuard {
         let entered = CurrentSlot { metrics: self.address(), slot, counts: Some(self.slots[slot]) };
         let before = HERE.with(|here| here.entered.replace(entered));
@@ -327,7 +327,7 @@ impl Metrics {
     /// Returns the counters of a slot, for the thread that is in this slot.
     ///
     /// # Panics
-    /// If no such slot exists.
+    /// Panics if no slot has this number.
     pub(crate) fn counters_of(&self, slot: usize) -> OwnCounters {
         OwnCounters(self.slots[slot])
     }
@@ -349,8 +349,9 @@ impl Metrics {
         exited
     }
 
-    /// Counts an exit as ended. An earlier call of [`add_exited`](Self::add_exited) has counted this exit as begun. The
-    /// thread that runs the exit calls this function after it has woken the task that awaits the join handle.
+    /// Increments the number of ended exits. For the same exit, an earlier call of [`add_exited`](Self::add_exited) has
+    /// incremented the number of begun exits. The thread that runs the exit calls this function after it has woken the
+    /// task that awaits the join handle.
     #[inline]
     pub(crate) fn end_exit(&self) {
         // Release pairs with the acquire loads in `is_between_exits`. A thread that reads this incremented counter also
@@ -393,7 +394,7 @@ impl Metrics {
         add_to(sum, ns, false, Relaxed);
     }
 
-    /// Returns whether the caller must measure a duration. The result is true about once in 64 calls on the same
+    /// Returns whether the caller must measure a duration. The result is true for about one of 64 calls on the same
     /// thread. After [`sample_every`](Self::sample_every), the result is always true.
     ///
     /// The distance between two measured calls varies. If the distance were constant, and two processes woke each other
@@ -409,8 +410,8 @@ impl Metrics {
 
     /// Decides whether a message is measured. The caller calls this function only after [`skips_message`] has returned
     /// false for this message. About one in 256 of the counted messages is measured. After
-    /// [`sample_every`](Self::sample_every), each message is measured. If a thread sends to several runtimes, it has
-    /// one count for the messages to all these runtimes.
+    /// [`sample_every`](Self::sample_every), each message is measured. A thread that sends to several runtimes has one
+    /// count for the messages to all these runtimes.
     ///
     /// The distance between two consecutive measured messages is uniformly distributed between 1 and 512. The distance
     /// varies for the reason that [`tick`](Self::tick) describes. Without `sample_every`, the first counted message of
@@ -470,8 +471,8 @@ impl Metrics {
         Distributions::read(self.all_durations(), commands, self.sample_one_in, messages_one_in)
     }
 
-    /// Returns the number of bytes of the counters, the distributions and the tables of run times. The bytes of the
-    /// recorder are separate: see [`Recorder::bytes`].
+    /// Returns the number of bytes of the counters, the distributions and the tables of run times. The result does not
+    /// include the bytes of the recorder: see [`Recorder::bytes`].
     pub(crate) fn bytes(&self) -> usize {
         let slots = self.slots.len() * (size_of::<&Counts>() + size_of::<CachePadded<Counts>>());
         let blocks = slots + size_of_val(&*self.durations) + size_of_val(&*self.outside);
@@ -516,7 +517,8 @@ impl Metrics {
     }
 }
 
-/// The counters of one slot, for the thread that is in this slot. The thread needs no lookup to increment them.
+/// The counters of one slot, for the thread that is in this slot. The thread needs no lookup to increment these
+/// counters.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OwnCounters(&'static Counts);
 
@@ -532,7 +534,7 @@ impl OwnCounters {
 #[inline]
 fn add_to(cell: &AtomicU64, n: u64, own: bool, order: Ordering) {
     if own {
-        // No other thread writes here, so no count is lost between the load and the store. Therefore no atomic
+        // No other thread writes to the cell, so no count is lost between the load and the store. Therefore no atomic
         // read-modify-write is needed.
         cell.store(cell.load(Relaxed).wrapping_add(n), order);
     } else {
@@ -592,7 +594,8 @@ mod tests {
         let slot = metrics.enter(0);
         metrics.add_exited();
         assert!(!metrics.is_between_exits());
-        // The thread may count the beginning of an exit in a slot, and its end in a block.
+        // When the exit begins, the thread increments a counter of a slot. When the exit ends, the thread increments a
+        // counter of a block.
         drop(slot);
         metrics.end_exit();
         assert!(metrics.is_between_exits());

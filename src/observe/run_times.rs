@@ -60,7 +60,7 @@ impl RunTimeTables {
         self.tables.with(|open| open.tables.iter().map(|(_, table)| table.bytes()).sum())
     }
 
-    /// Opens a table, and returns its number.
+    /// Opens a table, and returns the number of the table.
     fn open(&self) -> u64 {
         self.tables.with(|open| {
             open.last_number += 1;
@@ -207,8 +207,8 @@ impl RunTimeTable {
         self.all.add(ns);
     }
 
-    /// Removes half of the processes, namely those with the shortest times. One removal takes linear time and frees
-    /// half of the table, so the amortized cost of a turn is small.
+    /// Removes the half of the processes that has the shortest times. One removal takes linear time and frees half of
+    /// the table, so the amortized cost of a turn is small.
     #[cold]
     fn remove_shortest(&mut self) {
         let mut times: Vec<(u64, u64)> = self.processes.iter().map(|(process, row)| (row.sum.ns, *process)).collect();
@@ -306,8 +306,8 @@ pub struct ProcessRunTime {
     /// run in a fixed order.
     pub measured_turns: u64,
     /// Number of the worker that ran the last measured turn. A thread inside
-    /// [`Runtime::block_on`](crate::Runtime::block_on) or [`Runtime::run`](crate::Runtime::run) also has a number. In
-    /// calls to an [`Observer`](crate::Observer), the worker has the same number. `None` if the thread had no number.
+    /// [`Runtime::block_on`](crate::Runtime::block_on) or [`Runtime::run`](crate::Runtime::run) also has a number. An
+    /// [`Observer`](crate::Observer) receives the same number for this worker. `None` if the thread had no number.
     pub last_worker: Option<usize>,
 }
 

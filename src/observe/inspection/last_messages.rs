@@ -70,8 +70,9 @@ impl InspectOptions {
         Self { last_messages: DEFAULT, flight: None }
     }
 
-    /// Sets the number of records for each process. Default: 8. At most 1,024; a larger number has the effect of 1,024.
-    /// If the number is 0, the runtime records no message and no other event, and does not count these events.
+    /// Sets the number of records for each process. Default: 8. The maximum is 1,024. A larger number has the same
+    /// effect as 1,024. If the number is 0, the runtime records no message and no other event, and does not count these
+    /// events.
     pub fn last_messages(mut self, count: usize) -> Self {
         self.last_messages = count.min(MOST);
         self
@@ -198,8 +199,8 @@ pub struct LastMessage {
     pub kind: MessageKind,
     /// For a message: the process whose step sent the message. For an exit, a join or a leave: the process that exited,
     /// joined or left. `None` if the runtime does not know the process: for example, a thread outside the processes has
-    /// sent the message, a timer has sent it, or the sender had waited for free space in the mailbox. Always `None` for
-    /// an answer, a notice of a stream, and a cancellation.
+    /// sent the message, a timer has sent the message, or the sender had waited for free space in the mailbox. Always
+    /// `None` for an answer, a notice of a stream, and a cancellation.
     pub from: Option<Pid>,
     /// Time at which the mailbox accepted the event. A worker does not read the clock for a record. Therefore this time
     /// has the same error as [`ProcessInfo::waiting_since`](crate::observe::ProcessInfo::waiting_since): the time may
@@ -241,8 +242,8 @@ pub(crate) struct MessageLog(Lock<Records>);
 
 #[derive(Debug)]
 struct Records {
-    /// The last records, oldest first. The whole memory is allocated at the beginning, because a caller may hold the
-    /// lock of a mailbox.
+    /// The last records, oldest first. `new` allocates the memory for all records, so that `add` does not allocate it.
+    /// A caller of `add` may hold the lock of a mailbox.
     last: VecDeque<LastMessage>,
     capacity: usize,
     /// Counts by kind, in the order of the first event of each kind. The last count may have the kind `Other`.
@@ -250,7 +251,7 @@ struct Records {
 }
 
 impl MessageLog {
-    /// Creates an empty log for `capacity` records, at least 1.
+    /// Creates an empty log for `capacity` records. `capacity` must be at least 1.
     pub(crate) fn new(capacity: usize) -> Self {
         Self(Lock::new(Records {
             last: VecDeque::with_capacity(capacity),
@@ -362,7 +363,7 @@ mod tests {
         assert_eq!(counts[0], MessageCount { kind: MessageKind::Other, count: 6 });
         assert_eq!(counts[1], MessageCount { kind: MessageKind::Answer { command: names[3] }, count: 2 });
         assert_eq!(counts.iter().map(|count| count.count).sum::<u64>(), 22);
-        // The counts grow up to their bound. The records need no further memory.
+        // The list of counts grows up to its maximum length. The records need no further memory.
         assert!(log.bytes() <= bytes + MAX_COUNTS * size_of::<MessageCount>());
     }
 

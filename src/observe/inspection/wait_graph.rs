@@ -1,8 +1,8 @@
 //! The wait-for graph: which process waits for which process, and the deadlocks in this graph.
 //!
-//! A process may wait for several events at once. To continue, its code needs either one of these events, as in
-//! `select`, or all of these events, as in `join`. The runtime does not know which of the two cases applies. The search
-//! assumes that one event is enough (the *OR model*: Knapp, "Deadlock Detection in Distributed Databases", ACM
+//! A process may wait for several events at the same time. To continue, its code needs either one of these events, as
+//! in `select`, or all of these events, as in `join`. The runtime does not know which of the two cases applies. The
+//! search assumes that one event is enough (the *OR model*: Knapp, "Deadlock Detection in Distributed Databases", ACM
 //! Computing Surveys 19(4), 1987). Therefore a process counts as deadlocked only if all events that it waits for must
 //! come from deadlocked processes.
 
@@ -110,9 +110,9 @@ pub(crate) struct WaitNode {
     /// Whether the exit of the process was requested.
     pub(crate) is_cancelled: bool,
     /// True if the process waits for all its cancelled targets, and for no other target. If the value is false, an
-    /// action of one target is enough. A supervisor in its shutdown stops its children one after the other. It waits
-    /// for the children that it has cancelled. It will cancel or kill the other children later, so it does not wait for
-    /// them yet.
+    /// action of one target is enough. A supervisor in its shutdown stops its children one after the other. The
+    /// supervisor waits for the children that it has already cancelled. The supervisor will cancel or kill the other
+    /// children later, so it does not wait for these other children yet.
     pub(crate) needs_cancelled: bool,
     /// Numbers that change in three cases: the process begins a wait, a future that a step has passed to `block_on` is
     /// polled, or a reply for which the process waits is forwarded. With these numbers, a second reading detects
@@ -121,7 +121,7 @@ pub(crate) struct WaitNode {
 }
 
 /// The processes that wait for other known processes. If a process is not in the map, the search assumes that this
-/// process is free, so that it may run again.
+/// process is free, that is, that the process may run again.
 pub(crate) type WaitNodes = BTreeMap<Pid, WaitNode>;
 
 /// Returns the stuck processes, which cannot run again. A process is stuck if it is not free, and if all its targets
@@ -161,7 +161,8 @@ fn needed<'a>(nodes: &'a WaitNodes, node: &'a WaitNode) -> impl Iterator<Item = 
 }
 
 /// Returns the cycles among the stuck processes. From each process, this function follows the first edge to a stuck
-/// process. Each stuck process has such an edge. Therefore, from each stuck process, these edges lead to a cycle.
+/// process. Each stuck process has an edge to a stuck process. Therefore the path from each stuck process along these
+/// edges ends in a cycle.
 pub(crate) fn deadlocks(nodes: &WaitNodes, stuck: &BTreeSet<Pid>) -> Vec<Deadlock> {
     let first = |pid: Pid| {
         let mut edges = needed(nodes, &nodes[&pid]);
@@ -255,7 +256,7 @@ mod tests {
         assert_eq!(found_with(&[(1, 2), (2, 1), (1, 9)], &[2], &[1], &[2]), []);
         assert_eq!(found_with(&[(1, 8), (1, 9)], &[], &[1], &[8, 9]), []);
         assert_eq!(found_with(&[(1, 2), (2, 1), (1, 9), (3, 1)], &[], &[1], &[2]), [(vec![1, 2], vec![3])]);
-        // The target 2 is not cancelled yet, so process 1 will still act on it.
+        // The target 2 is not cancelled yet, so process 1 will still act on this target.
         assert_eq!(found_with(&[(1, 2), (2, 1), (1, 3), (3, 9)], &[], &[1], &[3]), []);
         assert_eq!(found_with(&[(1, 2), (2, 1)], &[], &[1], &[]), []);
         assert_eq!(found_with(&[(1, 2), (2, 3), (3, 2)], &[], &[1], &[]), [(vec![2, 3], vec![])]);

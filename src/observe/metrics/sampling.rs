@@ -10,7 +10,7 @@ pub(crate) struct SampledProcess {
     pub(crate) type_name: &'static str,
 }
 
-/// Sampled turns can be nested. A thread stores the processes of at most this many nested turns.
+/// Sampled turns can be nested. This number is the maximum number of nested turns whose processes a thread stores.
 pub(super) const MAX_SAMPLED: usize = 4;
 
 /// Begins a sampled turn of this thread. The calls and commands of a sampled turn are measured. A turn may run inside
@@ -69,8 +69,8 @@ impl Sampling {
     #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
     pub(crate) const WITHOUT_MESSAGES: Self = Self { messages_left: u32::MAX, ..Self::FIRST };
 
-    /// Resets the sampling of messages on the calling thread, before the first run of a new simulation. As a result,
-    /// each simulation measures the same messages. If this thread runs a sampled turn now, the turn stays sampled.
+    /// Resets the sampling state of the calling thread, before the first run of a new simulation. As a result, each
+    /// simulation measures the same messages. If this thread runs a sampled turn now, the turn stays sampled.
     pub(crate) fn begin_simulation() {
         let Self { sampled_turns, sampled, .. } = Self::FIRST.replace();
         let _ = HERE.try_with(|here| {
@@ -79,7 +79,7 @@ impl Sampling {
         });
     }
 
-    /// Stores this state as the state of the calling thread. Returns the former state of the thread.
+    /// Stores this state as the state of the calling thread. Returns the previous state of the thread.
     pub(crate) fn replace(self) -> Self {
         // When a thread increments a counter for the first time, the thread chooses a counter block, and this choice
         // changes `ticks`. Therefore the thread chooses its block before this function replaces `ticks`.

@@ -1,10 +1,10 @@
 //! The counters of a slot, which live as long as the program.
 //!
-//! A worker increments a counter for each message and for each step. The thread of the worker keeps a reference to the
-//! counters of its slot, so that it needs no lookup. Safe code can keep a reference in a thread-local only if the
-//! reference is `'static`. Therefore the counters are never freed. When a runtime ends, it returns its counters to a
-//! pool, and the next runtime uses these counters again. The pool grows to the largest number of slots that existed at
-//! one time.
+//! A worker increments a counter for each message and for each step. The thread of the worker stores a reference to the
+//! counters of its slot, so that the thread needs no lookup. Safe code can store a reference in a thread-local only if
+//! the reference is `'static`. Therefore the counters are never freed. When a runtime ends, it returns its counters to
+//! a pool, and the next runtime uses these counters again. The pool grows to the largest number of slots that existed
+//! at one time.
 
 use std::ops::Deref;
 

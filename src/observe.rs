@@ -107,10 +107,10 @@ pub trait Observer: Send + Sync + 'static {
     /// call for this process is [`ended`](Self::ended).
     fn crashed(&self, report: &CrashReport) {}
 
-    /// A process has exited. The mailbox of the process is closed, its state is dropped, and its pid and its names are
-    /// free. `name` is the name of the process. If the process had several names, `name` is the name that the process
-    /// registered first. Links, monitors and the join handle receive the exit after this call. This call is the last
-    /// call for the process, after the transition to [`ProcessState::Complete`].
+    /// A process has exited. The mailbox of the process is closed, the state of the process is dropped, and the pid and
+    /// the names of the process are released. `name` is the name of the process. If the process had several names,
+    /// `name` is the name that the process registered first. Links, monitors and the join handle receive the exit after
+    /// this call. This call is the last call for the process, after the transition to [`ProcessState::Complete`].
     fn ended(&self, pid: Pid, name: Option<&str>, type_name: &'static str, exit: &Exit) {}
 
     /// The state of a process changed.
@@ -130,13 +130,13 @@ pub trait Observer: Send + Sync + 'static {
     fn blocked(&self, worker: usize, pid: Option<Pid>, at: Instant) {}
 
     /// A process panicked with this message. The process exits after the panic.
-    /// [`Builder::on_panic`](crate::Builder::on_panic) determines what the runtime does in addition.
+    /// [`Builder::on_panic`](crate::Builder::on_panic) determines what the runtime does in addition to this exit.
     fn panicked(&self, pid: Pid, message: &str) {}
 
-    /// A child of this supervisor has exited, and the supervisor is about to restart it. `child` is the name of the
-    /// child, or `number n` for a child without a name. `exit` is the exit of the last instance. The supervisor calls
-    /// this method in its own step. If the strategy also restarts other children, the supervisor calls the method for
-    /// each of these children.
+    /// A child of this supervisor has exited, and the supervisor is about to restart the child. `child` is the name of
+    /// the child, or `number n` for a child without a name. `exit` is the exit of the last instance. The supervisor
+    /// calls this method during a step of the supervisor. If the strategy also restarts other children, the supervisor
+    /// calls the method for each of these children.
     fn restarted(&self, supervisor: Pid, child: &str, exit: &Exit) {}
 }
 

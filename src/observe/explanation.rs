@@ -112,10 +112,10 @@ pub enum Finding {
         /// Whether the step has checked for the request to yield. The runtime asks a step to yield before it reports
         /// the step as a long step. `Some(true)`: after the request, the step has called
         /// [`should_yield`](crate::should_yield), or has polled a future that uses the budget of the turn, but the step
-        /// has not ended. `Some(false)`: so far, the step has neither called `should_yield` nor polled such a future.
-        /// In this case, `Display` prints that the step does not check `should_yield`, but the step may still check
-        /// later. `None` if the step called `block_in_place`, or if the step belongs to a future without a pid. See
-        /// [`ProcessInfo::checks_yield`] for the earlier steps of the process.
+        /// has not ended. `Some(false)`: so far, the step has neither called `should_yield` nor polled a future that
+        /// uses this budget. In this case, `Display` prints that the step does not check `should_yield`, but the step
+        /// may still check later. `None` if the step called `block_in_place`, or if the step belongs to a future
+        /// without a pid. See [`ProcessInfo::checks_yield`] for the earlier steps of the process.
         checks_yield: Option<bool>,
         /// Whether the step has called [`Runtime::block_on`](crate::Runtime::block_on), and this call has not returned.
         waits_in_block_on: bool,

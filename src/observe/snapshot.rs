@@ -1,7 +1,7 @@
-//! `RuntimeMetrics`: one snapshot of all figures of a runtime, and the list of these figures.
+//! `RuntimeMetrics`: one snapshot of all metrics of a runtime, and the list of these metrics.
 //!
-//! The host reads the figures and creates the snapshot. The Prometheus text and all other exports use the same list of
-//! figures. Therefore each export has the same names and help texts.
+//! The host reads the metrics and creates the snapshot. The Prometheus text and all other exports use the same list of
+//! metrics. Therefore each export has the same names and help texts.
 
 pub(crate) mod prometheus;
 #[cfg(feature = "metrics")]
@@ -20,9 +20,9 @@ use crate::observe::histogram::Histogram;
 use crate::observe::{ProcessState, WorkerState};
 use crate::platform::clock::Instant;
 
-/// Snapshot of all figures of a runtime: see [`Host::metrics`](crate::Host::metrics).
+/// Snapshot of all metrics of a runtime: see [`Host::metrics`](crate::Host::metrics).
 ///
-/// A snapshot contains three kinds of figures:
+/// A snapshot contains three kinds of metrics:
 ///
 /// - [`counters`](Self::counters) are exact and only grow.
 /// - [`distributions`](Self::distributions) are sampled durations.
@@ -32,7 +32,7 @@ use crate::platform::clock::Instant;
 /// `later - earlier` is a snapshot with the counts and the durations between the two snapshots. The gauges of this
 /// difference are the gauges of the later snapshot. Both snapshots must belong to the same runtime.
 ///
-/// `Display` prints all figures on a page with one topic per line. [`to_prometheus`](Self::to_prometheus) returns the
+/// `Display` prints all metrics on a page with one topic per line. [`to_prometheus`](Self::to_prometheus) returns the
 /// Prometheus text format, and [`all_to_prometheus`](Self::all_to_prometheus) returns one text for several runtimes.
 /// With the feature `serde`, a snapshot implements `Serialize`. With the feature `metrics`, a `MetricsPublisher` passes
 /// snapshots to the recorder of the crate `metrics`.
@@ -51,8 +51,9 @@ pub struct RuntimeMetrics {
     /// guest threads that run tasks now. A simulation has no workers.
     pub workers: Vec<WorkerMetrics>,
     /// Number of tasks in the global queue. Threads outside the runtime add their tasks to this queue, and full local
-    /// queues overflow into this queue. The number includes the tasks that an ended guest has left in its own queues.
-    /// In a simulation, this is the number of all runnable tasks.
+    /// queues overflow into this queue. The number includes the tasks in the queues of vacant slots. A guest or a
+    /// worker that leaves its slot may leave tasks in the queues of the slot. In a simulation, the value is the number
+    /// of all runnable tasks.
     pub global_queue_depth: usize,
     /// Number of processes in the queues of the high and of the low priority.
     pub priority_queue_depth: usize,
@@ -65,24 +66,24 @@ pub struct RuntimeMetrics {
     /// Number of sockets and other descriptors that are registered with the runtime: see the module `net`. The value is
     /// 0 without the feature `net`.
     pub sockets: usize,
-    /// Memory of the crate's own structures.
+    /// Memory of the data structures of this crate.
     pub memory: MemoryMetrics,
 }
 
-/// Figures of one worker: see [`RuntimeMetrics::workers`].
+/// Metrics of one worker: see [`RuntimeMetrics::workers`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerMetrics {
-    /// Number of the worker. In calls to an [`Observer`](crate::Observer), the worker has the same number.
+    /// Number of the worker. An [`Observer`](crate::Observer) receives the same number for this worker.
     pub worker: usize,
-    /// State of the worker. If a guest has returned to its executor and its queues still contain tasks, its state is
-    /// `Searching`.
+    /// State of the worker. If a guest has returned to its executor and the queues of the guest still contain tasks,
+    /// the state of the guest is `Searching`.
     pub state: WorkerState,
     /// Number of tasks in the local queue of the worker, including the task in the worker's `next` slot.
     pub local_queue_depth: usize,
 }
 
-/// Figures of all processes of a runtime: see [`RuntimeMetrics::processes`]. A mailbox without a process is not
+/// Metrics of all processes of a runtime: see [`RuntimeMetrics::processes`]. A mailbox without a process is not
 /// included. A process that starts or exits during the call may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -142,7 +143,7 @@ impl ProcessMetrics {
     }
 }
 
-/// Figures of the blocking pool: see [`RuntimeMetrics::blocking_pool`]. All figures are 0 in a simulation, which has no
+/// Metrics of the blocking pool: see [`RuntimeMetrics::blocking_pool`]. All values are 0 in a simulation, which has no
 /// blocking pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -155,22 +156,22 @@ pub struct BlockingPoolMetrics {
     pub queue_depth: usize,
 }
 
-/// Memory of the crate's own structures in bytes: see [`RuntimeMetrics::memory`].
+/// Memory of the data structures of this crate in bytes: see [`RuntimeMetrics::memory`].
 ///
-/// The figures do not include the following memory:
+/// The values do not include the following memory:
 ///
 /// - the queues of mailboxes, the local queues, the queue of the blocking pool, and the stacks of threads
 /// - a process state of more than 1 KiB, and a payload of more than 1 KiB
 /// - the tables of names and groups, and the records of [`Host::last_exits`](crate::Host::last_exits)
-/// - the last messages of each process: see [`InspectOptions`](crate::observe::InspectOptions). The figure
-///   [`ProcessDetails::memory`](crate::observe::ProcessDetails::memory) of one process includes its last messages and
-///   its mailbox.
+/// - the last messages of each process: see [`InspectOptions`](crate::observe::InspectOptions). The field
+///   [`ProcessDetails::memory`](crate::observe::ProcessDetails::memory) of one process includes the last messages and
+///   the mailbox of this process.
 /// - the copies of events and their texts that exist while a trace, a flight record or a console reads the rings
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct MemoryMetrics {
     /// Memory from which the crate allocates the blocks of processes, calls and payloads, including free blocks. All
-    /// runtimes of the program share this memory, so each of them reports the same value.
+    /// runtimes of the program share this memory, so each runtime reports the same value.
     pub blocks: usize,
     /// The pid table.
     pub pid_table: usize,
@@ -179,8 +180,8 @@ pub struct MemoryMetrics {
     /// The global queue.
     pub global_queue: usize,
     /// The counters, the distributions, and the open tables of [run times](crate::Host::sample_run_times). When a
-    /// runtime ends, the memory of its counters stays allocated for the next runtime of the program. The figure does
-    /// not include such memory.
+    /// runtime ends, the memory of its counters stays allocated for the next runtime of the program. This value does
+    /// not include the memory that ended runtimes have left.
     pub metrics: usize,
     /// The rings of events and the table of labels. All traces, the flight recorder and the consoles of a runtime share
     /// these rings and this table. A ring is allocated at the first recorded event of its thread, and stays allocated
@@ -190,7 +191,7 @@ pub struct MemoryMetrics {
 }
 
 impl MemoryMetrics {
-    /// Returns the sum of all figures, in bytes.
+    /// Returns the sum of all values, in bytes.
     pub fn total(&self) -> usize {
         self.by_structure().iter().map(|(_, bytes)| bytes).sum()
     }
@@ -207,7 +208,7 @@ impl MemoryMetrics {
     }
 }
 
-/// Figures that the scheduler reads.
+/// Values that the scheduler reads.
 #[derive(Debug, Default)]
 pub(crate) struct SchedulerGauges {
     pub(crate) workers: Vec<WorkerMetrics>,
@@ -215,8 +216,8 @@ pub(crate) struct SchedulerGauges {
     pub(crate) steps: Vec<CurrentStep>,
     /// Requested number of workers.
     pub(crate) worker_target: usize,
-    /// Whether the requested number of workers is active. A worker in a blocked step is not active, but its replacement
-    /// is.
+    /// Whether the requested number of workers is active. A worker in a blocked step is not active, but the replacement
+    /// of this worker is active.
     pub(crate) is_complete: bool,
     /// Number of sockets that are registered with the poller.
     pub(crate) sockets: usize,
@@ -232,7 +233,7 @@ pub(crate) struct CurrentStep {
     pub(crate) worker: usize,
     /// Pid of the process, as one word. `None` for a future without a pid.
     pub(crate) process: Option<u64>,
-    /// Number of polls of this worker. If two readings have the same number, the worker is still in the same step.
+    /// Number of polls of this worker. If two readings return the same number, the worker is still in the same step.
     #[cfg_attr(not(feature = "console"), expect(dead_code, reason = "only the console shows this number"))]
     pub(crate) polls: u64,
     /// True if the step polls the guest thread's own future and does not run a process.
@@ -287,7 +288,7 @@ impl RuntimeMetrics {
         self.workers.iter().filter(|worker| worker.state == state).count()
     }
 
-    /// Lists all figures.
+    /// Lists all metrics.
     fn families(&self) -> Vec<Family<'_>> {
         let mut all = Vec::new();
         for (name, help, count) in self.counters.named() {
@@ -348,7 +349,7 @@ impl RuntimeMetrics {
     }
 }
 
-/// Names of the labels of the figures.
+/// Names of the labels of the metrics.
 const OWN_LABELS: [&str; 5] = ["command", "le", "state", "structure", "worker"];
 
 /// Checks the labels that a program adds to all samples.
@@ -367,7 +368,7 @@ fn check_labels(labels: &[(&str, &str)]) {
     }
 }
 
-/// A figure with a name and a help text. The figure has several values if it has a label.
+/// A metric with a name and a help text. The metric has several values if the metric has a label.
 struct Family<'a> {
     /// Name without the prefix of the crate.
     name: String,
@@ -375,7 +376,7 @@ struct Family<'a> {
     samples: Vec<Sample<'a>>,
 }
 
-/// The name and the value of a label, and the value of the figure. If the name of the label is empty, there is no
+/// The name and the value of a label, and the value of the metric. If the name of the label is empty, there is no
 /// label.
 type Sample<'a> = (&'static str, Cow<'a, str>, Value<'a>);
 

@@ -14,7 +14,8 @@ use crate::process::catch::catch;
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 
-/// Number of tables. Each table has its own lock. The index of a pid modulo this number selects the table of the pid.
+/// Number of tables. Each table has its own lock. To select the table of a pid, the index of the pid is taken modulo
+/// the number of tables.
 const SHARDS: usize = 64;
 
 /// Table of the spans of living processes. Each span is in an `Arc`, and a thread that holds the lock clones only the
@@ -189,8 +190,8 @@ impl Observer for TracingObserver {
             tracing::warn!(target: "procession", worker, "long step");
             self.next(|next| next.blocked(worker, pid, at));
         };
-        // The monitor thread has no subscriber of its own, unless there is a global subscriber. Therefore the event
-        // goes to the subscriber of the span.
+        // The monitor thread has no subscriber of its own, unless there is a global subscriber. Therefore the observer
+        // sends the event to the subscriber of the span.
         let span = pid.and_then(|pid| self.span(pid));
         let subscriber = span.as_ref().and_then(|span| span.with_subscriber(|(_, subscriber)| subscriber.clone()));
         match (span, subscriber) {
@@ -204,7 +205,7 @@ impl Observer for TracingObserver {
     }
 
     fn restarted(&self, supervisor: Pid, child: &str, exit: &Exit) {
-        // The supervisor calls this method in its own step.
+        // The supervisor calls this method during a step of the supervisor.
         tracing::warn!(target: "procession", child, %exit, "child restarts");
         self.next(|next| next.restarted(supervisor, child, exit));
     }

@@ -12,10 +12,10 @@
 ///                     └───────────── Idle ◀─────────────┘   nothing outstanding
 /// ```
 ///
-/// A blocked process waits for a command, a call or a sleep of this runtime. An idle process waits for none of these.
-/// Any event and any wake-up makes a blocked or an idle process ready. There is one exception: if an async body does
-/// not await its mailbox, an event in the mailbox (for example a message or a `Down` event) does not wake the body. The
-/// body finds the event when it awaits its mailbox.
+/// A blocked process waits for a command, a call or a sleep of this runtime. An idle process waits, but not for a
+/// command, a call or a sleep of this runtime. Any event and any wake-up makes a blocked or an idle process ready.
+/// There is one exception: if an async body does not await its mailbox, an event in the mailbox (for example a message
+/// or a `Down` event) does not wake the body. The body finds the event when it awaits its mailbox.
 ///
 /// A [suspended](crate::Host::suspend) process enters the state `Suspended` instead of `Running`. If the process runs,
 /// it enters the state `Suspended` after its step. Any event makes a suspended process `Ready`. A worker then takes the
@@ -63,7 +63,7 @@ impl ProcessState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum WorkerState {
-    /// The worker runs processes, or the thread of the worker polls its own future in
+    /// The worker runs processes, or the thread of the worker polls the future that was passed to
     /// [`block_on`](crate::Runtime::block_on). The state does not change while this future blocks the thread. The
     /// worker also has this state while it calls a waker that does not belong to a process.
     Running,

@@ -1,11 +1,11 @@
 //! Execution trace. This file defines the events of a trace, and the recorder to which the threads of a runtime write.
 //! A [`session`] converts the events to the format of Perfetto. A console reads the events without conversion.
 //!
-//! Each worker writes its events to a ring of its own, without a lock and without I/O. All other threads share a few
+//! Each worker writes its events to a separate ring, without a lock and without I/O. All other threads share a few
 //! rings, each with a lock. A reader copies the records out of the rings: see [`reader`]. If a worker produces events
 //! faster than its limit, the worker discards the events of whole turns, and counts the discarded turns. Therefore a
 //! trace neither stops a worker nor needs unbounded memory. With a flight recorder, a worker records events without a
-//! limit. When its buffer is full, the worker overwrites its oldest events: see [`flight`].
+//! limit. When the buffer of a worker is full, the worker overwrites the oldest events in the buffer: see [`flight`].
 //!
 //! The events of a process are recorded only while its flag `OBSERVED` is set. A runtime sets this flag only for a
 //! trace, a flight recorder or an observer, for the log of last messages, or for a suspended process. In each turn, the
@@ -58,8 +58,8 @@ pub(crate) enum TraceEvent {
     State { process: u64, to: ProcessState, detail: bool },
     /// The running process begins its first step, or another step of its turn.
     Step { process: u64 },
-    /// The process was spawned. `parent` is the process that spawned it (0: outside any process). `label` is the number
-    /// of the label of the process.
+    /// The process was spawned. `parent` is the process that spawned the new process (0: outside any process). `label`
+    /// is the number of the label of the process.
     Created { process: u64, parent: u64, label: u32 },
     /// The process has exited.
     Ended { process: u64, label: u32 },
@@ -228,7 +228,8 @@ pub(crate) struct Recorder {
     filters: TallyLock<Vec<Filter>>,
     /// Whether only the events of some processes are recorded.
     is_partial: AtomicBool,
-    /// Whether [`paused`](Self::paused) runs. Meanwhile, no call of `permit` has an effect.
+    /// Whether the closure that was passed to [`paused`](Self::paused) runs. During this time, a call of `permit` has
+    /// no effect.
     is_paused: AtomicBool,
     /// A thread holds this lock while it begins or ends a session. Therefore the flags of the processes agree with
     /// `sessions`.

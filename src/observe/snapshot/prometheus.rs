@@ -1,6 +1,6 @@
 //! The Prometheus text format, version 0.0.4, of a snapshot.
 //!
-//! The format is defined in "Exposition formats" of the Prometheus documentation. Each figure has a line with its help
+//! The format is defined in "Exposition formats" of the Prometheus documentation. Each metric has a line with its help
 //! text, a line with its type, and one line per value.
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ const BOUNDS: std::ops::RangeInclusive<u32> = 8..=36;
 const STEP: usize = 2;
 
 impl RuntimeMetrics {
-    /// Returns all figures in the Prometheus text format, for the answer to a scrape. The content type of the answer is
+    /// Returns all metrics in the Prometheus text format, for the answer to a scrape. The content type of the answer is
     /// `text/plain; version=0.0.4`.
     ///
     /// Each name begins with `procession_`. The help texts of the counters and of most distributions are the first
@@ -41,7 +41,7 @@ impl RuntimeMetrics {
         self.to_prometheus_with(&[])
     }
 
-    /// Returns all figures in the Prometheus text format, as [`to_prometheus`](Self::to_prometheus) does. Each sample
+    /// Returns all metrics in the Prometheus text format, as [`to_prometheus`](Self::to_prometheus) does. Each sample
     /// also has these labels. Each label is a pair of a name and a value. The values may be any texts.
     ///
     /// ```
@@ -58,11 +58,11 @@ impl RuntimeMetrics {
         Self::all_to_prometheus(&[(labels, self)])
     }
 
-    /// Returns the figures of several runtimes as one text in the Prometheus text format. Each sample has the labels of
+    /// Returns the metrics of several runtimes as one text in the Prometheus text format. Each sample has the labels of
     /// its snapshot.
     ///
-    /// Do not concatenate the texts of two snapshots instead. In a valid text, each figure has only one line with its
-    /// type, and all samples of the figure follow this line.
+    /// Do not concatenate the texts of two snapshots instead. In a valid text, each metric has only one line with its
+    /// type, and all samples of the metric follow this line.
     ///
     /// All runtimes of a program report the same value of [`MemoryMetrics::blocks`](crate::observe::MemoryMetrics), so
     /// do not add up these values.
@@ -117,7 +117,7 @@ fn text_of_labels(labels: &[(&str, &str)]) -> String {
     labels.join(",")
 }
 
-/// Writes a figure of several snapshots. Each snapshot has labels, in the text format.
+/// Writes a metric of several snapshots. Each snapshot has labels, in the text format.
 fn write_family<'a>(
     text: &mut String,
     snapshots: impl Iterator<Item = (&'a str, &'a Family<'a>)> + Clone,

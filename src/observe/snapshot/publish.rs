@@ -13,7 +13,7 @@ use crate::observe::snapshot::{Family, RuntimeMetrics, Value, check_labels};
 /// The names and the help texts are the same as in the [Prometheus format](RuntimeMetrics::to_prometheus). The
 /// publisher publishes counters as absolute values, and gauges as their present values. If a worker has ended, the
 /// gauge of this worker becomes 0. For a distribution, the publisher records the durations that were measured after the
-/// previous call of [`publish`](Self::publish). Each duration is recorded as the upper end of its bucket, in seconds.
+/// previous call of [`publish`](Self::publish). Each duration is recorded as the upper bound of its bucket, in seconds.
 /// The publisher remembers the recorded durations, so use one publisher for the whole run.
 ///
 /// Pass the snapshots in the order in which they were taken. If several threads publish, each thread must lock the
@@ -38,10 +38,10 @@ use crate::observe::snapshot::{Family, RuntimeMetrics, Value, check_labels};
 /// ```
 #[derive(Default)]
 pub struct MetricsPublisher {
-    /// Labels of all figures.
+    /// Labels of all metrics.
     labels: Vec<Label>,
     /// The number of recorded durations in each bucket of each distribution. The key of a distribution is its name and
-    /// label. The key of a bucket is its longest duration.
+    /// label. The key of a bucket is the upper bound of the bucket.
     published: BTreeMap<(String, String), BTreeMap<Duration, u64>>,
     /// Names and labels of the gauges that the previous call published. A gauge without a label is not in this set.
     gauges: BTreeSet<(String, &'static str, String)>,
@@ -63,7 +63,7 @@ impl MetricsPublisher {
         Self::default()
     }
 
-    /// Sets labels that all figures of this publisher have, for example the name of the runtime. Each label is a pair
+    /// Sets labels that all metrics of this publisher have, for example the name of the runtime. Each label is a pair
     /// of a name and a value. Default: none.
     ///
     /// ```
@@ -80,7 +80,7 @@ impl MetricsPublisher {
         self
     }
 
-    /// Passes all figures of the snapshot to the installed recorder. The snapshot must cover the whole run, that is, it
+    /// Passes all metrics of the snapshot to the installed recorder. The snapshot must cover the whole run, that is, it
     /// must not be a difference of snapshots.
     pub fn publish(&mut self, snapshot: &RuntimeMetrics) {
         let families = snapshot.families();

@@ -101,8 +101,8 @@ impl Serialize for Distributions {
 }
 
 /// Writes a struct with the number and the sum of the durations, three quantiles, and the buckets that contain
-/// durations. All durations are in ns. A bucket is a pair of its longest duration and the number of its durations. If
-/// there are no durations, the quantiles are `None`.
+/// durations. All durations are in ns. A bucket is a pair of the upper bound of the bucket and the number of durations
+/// in the bucket. If there are no durations, the quantiles are `None`.
 impl Serialize for Histogram {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("Histogram", 6)?;

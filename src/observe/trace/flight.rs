@@ -1,8 +1,8 @@
 //! The flight recorder: its options, the requests to write a flight record, and the conversion of the rings to a
 //! record.
 //!
-//! A flight recorder keeps the rings of a runtime full: each new record overwrites the oldest record of its ring. A
-//! reader copies all rings, and converts the copies. The reader takes no lock that a worker waits for.
+//! In a runtime with a flight recorder, the rings stay full: each new record overwrites the oldest record of the same
+//! ring. A reader copies all rings, and converts the copies. The reader takes no lock that a worker waits for.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,8 +25,8 @@ const RECORD: usize = 32;
 const DEFAULT: usize = 4 << 20;
 /// Maximum number of records of a buffer.
 const MOST: usize = 1 << 26;
-/// Number of entries that are converted before their bytes are written. Because of this limit, the bytes of a large
-/// record are never all in memory.
+/// Number of entries that are converted before their bytes are written. Because of this limit, the memory never
+/// contains all bytes of a large record at the same time.
 const CHUNK: usize = 1 << 12;
 /// Number of further file numbers that the runtime tries if a file exists. Without this limit, a program that is
 /// restarted again and again would fill the disk with records.
@@ -42,9 +42,9 @@ pub(crate) type WatchSignal = Arc<dyn Fn(Box<dyn Fn() + Send>) -> io::Result<Box
 /// Options of the flight recorder: see [`Builder::flight_recorder`](crate::Builder::flight_recorder).
 ///
 /// A flight recorder keeps the last events of a runtime in memory, in one buffer for each worker. The events are the
-/// events of an execution trace. A new event overwrites the oldest event of its buffer.
+/// events of an execution trace. A new event overwrites the oldest event of the same buffer.
 /// [`Host::write_flight_record`](crate::Host::write_flight_record) writes the buffers to a file that Perfetto opens.
-/// The page [`guide::tracing`](crate::guide::tracing#the-flight-recorder) shows how to use it.
+/// The page [`guide::tracing`](crate::guide::tracing#the-flight-recorder) shows how to use the flight recorder.
 ///
 /// ```
 /// # use procession::{Context, Runtime};
@@ -117,7 +117,8 @@ impl FlightRecorder {
     /// Each worker, each guest thread and each replacement thread has a buffer. All other threads share up to four
     /// buffers. The build of the runtime allocates the buffers of the workers. Every other buffer is allocated at the
     /// first event of its thread. A turn in which a process receives and sends one message has about five events.
-    /// Therefore a worker with 5,000 such turns per second keeps about five seconds in 4 MiB.
+    /// Therefore, for a worker with 5,000 such turns per second, a buffer of 4 MiB contains the events of about five
+    /// seconds.
     pub fn buffer_size(mut self, bytes: usize) -> Self {
         self.records = bytes.div_ceil(RECORD).clamp(CAPACITY, MOST).next_power_of_two();
         self
@@ -134,7 +135,7 @@ impl FlightRecorder {
 
     /// Sets whether the runtime writes a record when the monitor detects a worker in a [long
     /// step](crate::Builder::long_step_threshold). Default: off. A thread of the flight recorder writes the file. In
-    /// the record, the long step is the last slice on the track of its worker.
+    /// the record, the long step is the last slice on the track of the worker that runs the step.
     pub fn write_on_blocked_worker(mut self, on: bool) -> Self {
         self.on_blocked = on;
         self
@@ -522,7 +523,7 @@ impl Metrics {
 /// A copy of the rings of a runtime, in the order of the times of the events.
 pub(crate) struct FlightCopy {
     entries: Vec<TraceEntry>,
-    /// Time at which the copy began. The copy contains no later events.
+    /// Time at which the copy began. The copy contains no events from after this time.
     now: u64,
     /// Start of the complete period: the copy contains all events from this time to `now`.
     complete_since: u64,

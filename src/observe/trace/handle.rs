@@ -23,7 +23,7 @@ pub struct TraceSummary {
     /// - A worker reached its limit.
     /// - The trace reached its [maximum rate](crate::observe::TraceOptions::max_rate).
     /// - In a runtime with a [flight recorder](crate::Builder::flight_recorder), the thread of the trace read the event
-    ///   too late: newer events had already overwritten it.
+    ///   too late: newer events had already overwritten this event.
     pub lost: u64,
 }
 
@@ -140,8 +140,8 @@ impl Trace {
         Self { shared: Arc::new(HandleState { state: Mutex::new(state), changed: Condvar::new(), clock }) }
     }
 
-    /// Returns whether the trace has ended. A trace ends before [`finish`](Self::finish) if its writer has failed, or
-    /// if it has reached a limit of its [options](crate::observe::TraceOptions).
+    /// Returns whether the trace has ended. A trace ends before [`finish`](Self::finish) if the writer of the trace has
+    /// failed, or if the trace has reached a limit of its [options](crate::observe::TraceOptions).
     pub fn has_ended(&self) -> bool {
         self.shared.state.lock().has_ended
     }

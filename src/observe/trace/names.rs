@@ -19,7 +19,8 @@ pub(super) struct Names {
     /// The most recent label without a name and without an entry point: its type name and its number. This field saves
     /// a search, because processes of one type are often spawned one after the other.
     recent: Option<(&'static str, u32)>,
-    /// Number of bytes of the texts of `labels`. A sum over all labels would hold the lock of the table for too long.
+    /// Number of bytes of the texts of `labels`. Without this field, the code would have to add the lengths of all
+    /// labels while it holds the lock of the table.
     text_bytes: usize,
 }
 

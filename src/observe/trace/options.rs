@@ -1,4 +1,4 @@
-//! Options of a trace: the processes that it contains, and its limits.
+//! Options of a trace: the processes that the trace contains, and the limits of the trace.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -187,8 +187,8 @@ impl Selection {
         self.is_over || events >= self.max_events
     }
 
-    /// Returns whether the trace contains this entry. The entries come in the order of their times. `find` returns the
-    /// label of a process that exists.
+    /// Returns whether the trace contains this entry. The caller passes the entries in the order of their times. `find`
+    /// returns the label of a process that exists.
     pub(super) fn admit(&mut self, entry: &TraceEntry, recorder: &Recorder, find: &FindLabel) -> Admission {
         if self.is_partial() && !self.selects(entry, recorder, find) {
             Admission::Foreign
@@ -306,7 +306,7 @@ impl Selection {
             _ => {}
         }
         if lane.skips && !is_end {
-            // A `Lost` entry stands for all events that its worker has discarded.
+            // A `Lost` entry reports `total` lost events. Any other entry is one event.
             lane.missing += if let TraceEvent::Lost { total } = entry.event { total } else { 1 };
             return Admission::Skipped;
         }

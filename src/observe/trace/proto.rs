@@ -80,7 +80,7 @@ impl Message {
         }
     }
 
-    /// Appends a value of several bytes. The copy has a constant length, so that it needs no call of `memcpy`.
+    /// Appends a value of several bytes. The copy has a constant length, so that the copy needs no call of `memcpy`.
     fn raw_long(&mut self, mut value: u64) {
         let (mut bytes, mut length) = ([0; 10], 0);
         while value >= 0x80 {

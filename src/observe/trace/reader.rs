@@ -54,8 +54,8 @@ struct Cursor {
 }
 
 impl EntryReader {
-    /// Begins to read. `begin` tells the runtime to record events. It returns the existing processes that the filter
-    /// selects. `new` also returns the processes that `begin` has returned. `find` returns the label of a process.
+    /// Begins to read. `begin` makes the runtime record events, and returns the existing processes that the filter
+    /// selects. `new` also returns these processes. `find` returns the label of a process.
     pub(crate) fn new(
         metrics: &Arc<Metrics>,
         (options, filter): (&TraceOptions, Filter),
@@ -156,7 +156,7 @@ impl EntryReader {
             });
             cursor.next = next;
             cursor.overwritten += overwritten;
-            // If all new records were overwritten, the next entry of this ring reports them.
+            // If all new records were overwritten, the next entry of this ring reports these records.
             if cursor.overwritten != 0
                 && let Some(TraceEntry { at, lane, .. }) = held.get(first).copied()
             {
@@ -196,8 +196,8 @@ impl EntryReader {
 }
 
 impl Recorder {
-    /// Ends one session that has this filter. Then calls `end`. The function `end` tells the runtime which processes it
-    /// must still record.
+    /// Ends one session that has this filter. Then calls `end`. The function `end` updates which processes the runtime
+    /// records.
     pub(crate) fn end_session(&self, filter: &Filter, end: impl FnOnce()) {
         self.changes.with(|()| {
             self.change_filters(|filters| {

@@ -1,5 +1,5 @@
-//! Ring of trace records. One thread at a time writes a ring, and never waits. Other threads copy the newest records
-//! out of the ring.
+//! Ring of trace records. One thread at a time writes to a ring, and this thread never waits. Other threads copy the
+//! newest records out of the ring.
 //!
 //! All words of the ring are atomics, so the ring needs no unsafe code. A writer may overwrite a record while a reader
 //! copies this record. The reader detects such an overwrite in the same way as the reader of a sequence lock.
@@ -58,9 +58,9 @@ impl Ring {
     #[inline]
     pub(crate) fn push(&self, record: Record) {
         let number = self.writer.written.load(Relaxed);
-        // Pairs with the acquire fence in `read`. This call stores several words below. If a reader has copied one of
-        // these words, the reader's second load of `written` returns `number` or more. The reader then discards the
-        // record that these words overwrite.
+        // Pairs with the acquire fence in `read`. The loop below stores the words of the record. If a reader has copied
+        // one of these words, the reader's second load of `written` returns `number` or more. The reader then discards
+        // the record that these words overwrite.
         if !planted!("trace_writer_has_no_fence") {
             fence(Release);
         }
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(room(), 3);
         (0..9).for_each(|_| ring.permit(1, 4));
         assert_eq!(room(), 4);
-        // A later call permits its full number of records, even if records were written beyond the limit.
+        // A call of `permit` permits `count` further records, even if the writer has exceeded the previous limit.
         ring.push([0; WORDS]);
         ring.permit(2, 4);
         assert_eq!(room(), 2);

@@ -105,9 +105,10 @@ struct ProcessTrack {
     is_open: bool,
 }
 
-/// If the tables have fewer processes than this number, they are not searched for dead processes.
+/// The tables are searched for dead processes only if the tables have at least this number of processes.
 const FEW: usize = 1 << 12;
-/// [`Timeline::forget_dead`] removes a process this number of calls after it has found the process dead.
+/// If a call of [`Timeline::forget_dead`] finds that a process is dead, a later call removes the process. This number
+/// is the distance between the two calls.
 const REMOVAL_DELAY: u32 = 2;
 
 /// The state of the conversion.
@@ -365,7 +366,8 @@ impl View<'_> {
         self.begin_state(process, state, self.at);
     }
 
-    /// Notes that the mailbox of this process is empty. From now on, the contents of this mailbox are known.
+    /// Records that the mailbox of this process is empty. After this record, the trace knows the contents of the
+    /// mailbox. Before the time `arrows_from`, this function does nothing.
     fn mailbox_is_empty(&mut self, process: u64) {
         if self.at >= self.timeline.arrows_from {
             self.timeline.messages.entry(process).or_default();
@@ -469,7 +471,7 @@ impl View<'_> {
         }
     }
 
-    /// Ends the slice for the search or the sleep of the worker, if it is open.
+    /// Ends the slice for the search or the sleep of the worker, if this slice is open.
     fn end_rest(&mut self) {
         if std::mem::take(&mut self.lane_state().rests) {
             self.on_lane(Kind::End, self.at, Word::Worker, Title::Fixed(Word::Worker), &[]);

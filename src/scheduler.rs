@@ -126,20 +126,21 @@ pub(crate) trait Driver: Send + Sync + 'static {
 pub(crate) enum Placement {
     /// The task was spawned and has not run yet.
     New,
-    /// The task was woken while it waited. The task goes to the *`next` slot* of its worker. This slot holds the task
-    /// that the worker runs next.
+    /// The task was woken while it waited. The task is put into the *`next` slot* of its worker. This slot holds the
+    /// task that the worker runs next.
     Woken,
-    /// The task was woken while it waited, but the task is not urgent. The task goes to the back of its worker's deque.
+    /// The task was woken while it waited, but the task is not urgent. The task is added to the back of its worker's
+    /// deque.
     Behind,
-    /// The task was woken during its own turn. The task goes to the back of its worker's deque or, with LIFO order, to
-    /// the back of the global queue.
+    /// The task was woken during its own turn. The task is added to the back of its worker's deque or, with LIFO order,
+    /// to the back of the global queue.
     Yielded,
-    /// The priority of the task is high or low. The task goes to the queue of this priority.
+    /// The priority of the task is high or low. The task is added to the queue for this priority.
     Ranked(Rank),
 }
 
 /// Maximum time for which a ready socket or a due timer may wait for the monitor. If the monitor may need more time,
-/// the former timekeeper wakes another worker, which becomes the timekeeper.
+/// the previous timekeeper wakes another worker, which becomes the timekeeper.
 const LONGEST_DELAY: Duration = Duration::from_millis(100);
 
 type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
@@ -155,8 +156,8 @@ pub(crate) struct Options {
     pub(crate) stack_size: Option<usize>,
     pub(crate) seed: u64,
     pub(crate) order: QueueOrder,
-    /// If true, about half of the new and woken tasks go to the back of the deque instead of the `next` slot. This
-    /// option is for tests.
+    /// If true, about half of the new and woken tasks are added to the back of the deque instead of the `next` slot.
+    /// This option is for tests.
     pub(crate) shuffle: bool,
     pub(crate) around: Option<Around>,
     pub(crate) hooks: Hooks,
@@ -373,7 +374,7 @@ impl<T: Task> Scheduler<T> {
     fn occupy_slot(self: &Arc<Self>, slot: usize, queues: Queues<T>, is_guest: bool) -> UniqueRc<Worker<T>> {
         self.worker_slots[slot].initialize(is_guest);
         if self.unattended.slots() & 1 << slot != 0 {
-            // The former occupant has left tasks in the queues.
+            // The previous occupant has left tasks in the queues.
             self.unattended.set_marked(slot, false);
         }
         // This `fetch_max` on `reached` comes before the first push to the queues of this slot. Therefore, after such a
@@ -462,9 +463,10 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Queues the tasks in the global queue, from any thread. This function takes the lock of the queue once for all
-    /// tasks. This call wakes parked threads: at most the number of tasks minus the number of searching workers. If too
-    /// few threads are parked, this call also wakes all sleeping polled guests. A closed scheduler drops the tasks.
+    /// Queues the tasks in the global queue, from any thread. This function takes the lock of the queue only one time,
+    /// and adds all tasks under this lock. This call wakes parked threads: at most the number of tasks minus the number
+    /// of searching workers. If too few threads are parked, this call also wakes all sleeping polled guests. A closed
+    /// scheduler drops the tasks.
     pub(crate) fn schedule_all(&self, mut tasks: Vec<T>) {
         let count = tasks.len();
         self.global.append(&mut tasks);
@@ -524,9 +526,9 @@ impl<T: Task> Scheduler<T> {
     /// Called, for example, by a worker that was the timekeeper and has found work. Returns whether this worker must
     /// wake another worker, which then becomes the timekeeper.
     ///
-    /// The former timekeeper checks the timers and the poller between its tasks, so only a long step delays these
+    /// The previous timekeeper checks the timers and the poller between its tasks, so only a long step delays these
     /// checks. If the monitor is on, the monitor notices the long step within the time [`bound`](Monitor::bound), and
-    /// wakes another worker. This other worker then becomes the timekeeper. Therefore the former timekeeper must wake
+    /// wakes another worker. This other worker then becomes the timekeeper. Therefore the previous timekeeper must wake
     /// another worker only in three cases. First, a deadline lies within the bound. Second, there is a poller and the
     /// bound is longer than `LONGEST_DELAY`. Third, the monitor is off and there is a deadline or a poller.
     fn needs_timekeeper(&self) -> bool {
@@ -600,8 +602,8 @@ impl<T: Task> Scheduler<T> {
         drop(worker_threads);
         // This thread has set the flag `polls`. The function `rearm` executes a fence and then reads the timekeeper.
         // Another worker may become the timekeeper at the same time. That worker executes a fence in `announce` and
-        // then reads `polls`. Either this thread sees the timekeeper and wakes it, or the timekeeper sees `polls` and
-        // waits in the poller.
+        // then reads `polls`. Either this thread sees the timekeeper and wakes the timekeeper, or the timekeeper sees
+        // `polls` and waits in the poller.
         if !planted!("poller_opens_without_rearm") {
             self.rearm();
         }

@@ -257,7 +257,7 @@ pub(super) struct WaitingGuest {
 
 impl WaitingGuests {
     /// Adds a guest, and returns its number. If the guest already has a number, the guest keeps this number. If the
-    /// guest is still in the list, the call also returns the former entry.
+    /// guest is still in the list, the call also returns the previous entry of the guest.
     pub(super) fn add(&mut self, number: Option<u64>, guest: WaitingGuest) -> (u64, Option<WaitingGuest>) {
         let number = number.unwrap_or_else(|| {
             self.next += 1;
@@ -272,11 +272,11 @@ impl WaitingGuests {
     }
 
     /// Removes the oldest guests, up to and including the first guest in `block_on`, and returns their wakers. An
-    /// executor may never poll a polled guest again. In contrast, a woken thread in `block_on` always reacts: it tries
-    /// to occupy a slot, or it leaves and wakes the next guests. If this function returned the wakers of all guests,
-    /// each vacant slot would wake every waiting guest. Therefore it returns at most [`WAKES_PER_VACANCY`] wakers.
-    /// Suppose that a thread in `block_on` waits behind this number of polled guests or more. Then the thread gets no
-    /// wake-up, and tries again after [`PARK_WITHOUT_SLOT`].
+    /// executor may never poll a polled guest again. In contrast, a woken thread in `block_on` always reacts: the
+    /// thread tries to occupy a slot, or the thread leaves and wakes the next guests. If this function returned the
+    /// wakers of all guests, each vacant slot would wake every waiting guest. Therefore this function returns at most
+    /// [`WAKES_PER_VACANCY`] wakers. Suppose that a thread in `block_on` waits behind this number of polled guests or
+    /// more. Then the thread gets no wake-up, and tries again after [`PARK_WITHOUT_SLOT`].
     pub(super) fn next_wakers(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
         while wakers.len() < WAKES_PER_VACANCY
@@ -296,8 +296,8 @@ impl<T: Task> GuestSlot<T> {
         Self { scheduler, worker: None, is_thread, asleep: false, waits: None, alarm: None }
     }
 
-    /// Occupies a slot, if the guest has none and a slot is vacant. If no slot is vacant, the waker of `cx` is called
-    /// later, when a slot becomes vacant and no older guest waits.
+    /// Occupies a slot, if the guest has no slot and a slot is vacant. If no slot is vacant, the waker of `cx` is
+    /// called later, when a slot becomes vacant and no older guest waits.
     fn arrive(&mut self, cx: &mut Context<'_>) {
         if self.worker.is_some() {
             return;
@@ -375,7 +375,7 @@ impl<T: Task> GuestSlot<T> {
         true
     }
 
-    /// Runs `f` while this thread acts as the guest's worker. Therefore the tasks that `f` wakes go to the queues of
+    /// Runs `f` while this thread acts as the guest's worker. Therefore the tasks that `f` wakes enter the queues of
     /// this worker.
     fn inside<R>(&mut self, f: impl FnOnce() -> R) -> R {
         let Some(worker) = ActingGuest::new(self) else { return f() };
@@ -400,7 +400,7 @@ impl<T: Task> GuestSlot<T> {
         now
     }
 
-    /// Wakes the tasks whose sockets are ready. These tasks go to the queues of the guest's worker.
+    /// Wakes the tasks whose sockets are ready. These tasks enter the queues of the guest's worker.
     fn queue_ready(&mut self, ready: Vec<Waker>) {
         if !ready.is_empty()
             && let Some(worker) = ActingGuest::new(self)
@@ -660,7 +660,8 @@ impl<T: Task> Scheduler<T> {
             let Some(worker) = &guest.worker else {
                 // All slots are occupied. Therefore this thread waits for a slot and for its own future. Each of the
                 // threads in the slots may be blocked in a step that itself waits for a slot. In this case none of
-                // these threads checks the timers and the sockets. Therefore this thread checks them.
+                // these threads checks the timers and the sockets. Therefore this thread checks the timers and the
+                // sockets.
                 Worker::<T>::share_here();
                 if !own.is_woken() {
                     let most = if self.poller_lacks_waiter() { POLL_WITHOUT_THREAD } else { PARK_WITHOUT_SLOT };

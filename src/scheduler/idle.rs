@@ -48,7 +48,7 @@ impl fmt::Debug for Word {
     }
 }
 
-/// Result of retracting an announcement.
+/// Result of a call that retracts an announcement.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Woken {
@@ -248,8 +248,8 @@ impl Idle {
         self.slots[slot].token.store(false, Ordering::SeqCst);
     }
 
-    /// Retracts the announcement for this slot. Called when the worker of the slot is awake. The result tells whether a
-    /// push has chosen the worker. A chosen worker must search.
+    /// Retracts the announcement for this slot. Called when the worker of the slot is awake. The result states whether
+    /// a push has chosen the worker. A chosen worker must search.
     pub(crate) fn retract(&self, slot: usize) -> Woken {
         let bit = 1 << slot;
         let former = self.words.word.fetch_and(!bit, Ordering::SeqCst);

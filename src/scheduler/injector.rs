@@ -12,8 +12,8 @@ use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 /// Maximum number of tasks that a worker takes in addition to the first task.
 const GLOBAL_TAKE: usize = 16;
 
-/// If a queue becomes empty and has room for more tasks than this number, the queue frees its memory. Otherwise a burst
-/// of tasks would keep its memory until the end of the runtime.
+/// If a queue becomes empty and has room for more tasks than this number, the queue frees its memory. Otherwise, after
+/// a burst of tasks, the queue would own the memory for this burst until the end of the runtime.
 const KEPT_CAPACITY: usize = 4_096;
 
 /// A queue under a lock. The global queue and the two priority queues have this type.

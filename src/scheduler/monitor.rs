@@ -143,10 +143,10 @@ impl<T: Task> Scheduler<T> {
                 // The system may have refused to start an earlier replacement thread.
                 self.hire();
             }
-            // A former timekeeper may run many short steps without a pause. During this time the former timekeeper
+            // A previous timekeeper may run many short steps without a pause. During this time the previous timekeeper
             // checks the timers and the poller only once in 61 tasks. Therefore, if two successive checks of the
             // monitor find that a timekeeper is missing, the monitor wakes a worker. This worker becomes the
-            // timekeeper. After only one such check, the monitor does nothing, because the former timekeeper often
+            // timekeeper. After only one such check, the monitor does nothing, because the previous timekeeper often
             // sleeps again soon.
             let is_untimed = self.is_untimed();
             if busy && is_untimed && was_untimed {

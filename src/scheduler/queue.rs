@@ -1,8 +1,8 @@
 //! The local queues of a worker, and the order in which the worker takes tasks from these queues.
 //!
 //! The worker takes tasks first from the *`next` slot*, then from the *queue of new tasks*, and then from the *deque*.
-//! The `next` slot holds at most one task. If the deque is full, further tasks go to the *batch*. A full batch moves to
-//! the global queue. The queues that all workers share are in `injector.rs` and `priority.rs`.
+//! The `next` slot holds at most one task. If the deque is full, further tasks are added to the *batch*. A full batch
+//! moves to the global queue. The queues that all workers share are in `injector.rs` and `priority.rs`.
 //!
 //! The `next` slot, the queue of new tasks and the deque are crossbeam deques, so thieves can steal from them without a
 //! lock. With FIFO order, a thief takes several tasks of the deque in one compare-and-swap. With LIFO order, a single
@@ -29,8 +29,8 @@ const BUDGET: u8 = 16;
 /// When the budget is spent, the next task usually comes from the deque. However, every fourth time that the budget is
 /// spent, the next task comes from the queue of new tasks.
 const NEW_EVERY: u32 = 4;
-/// The deque counts as full if it has this number of tasks or more. If the deque is full, further tasks go to the
-/// batch.
+/// The deque counts as full if it has this number of tasks or more. If the deque is full, further tasks are added to
+/// the batch.
 const LOCAL_FULL: usize = 4096;
 /// Number of tasks in a full batch. A full batch moves to the global queue as a whole, under one lock.
 const BATCH: usize = 128;
@@ -38,7 +38,7 @@ const BATCH: usize = 128;
 /// the copy, the steal fails and the thief must try again.
 const STEAL_MOST: usize = 32;
 
-/// Order in which a worker runs the processes in its own queue, see
+/// Order in which a worker runs the processes in its own queue: see
 /// [`Builder::local_order`](crate::Builder::local_order).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -55,14 +55,14 @@ pub enum QueueOrder {
     /// processor's cache.
     ///
     /// If another worker steals processes from the queue, this other worker takes the older half of the queue. Every
-    /// 16th time that a worker takes a process, the worker takes the oldest process. A process that yields goes to the
-    /// back of the global queue. Therefore a yield costs more than with `Fifo`.
+    /// 16th time that a worker takes a process, the worker takes the oldest process. A process that yields is added to
+    /// the back of the global queue. Therefore a yield costs more than with `Fifo`.
     Lifo,
 }
 
 /// Tasks that will move to the global queue together. While the batch is not empty, each task that is pushed to the
-/// back goes to the batch instead of the deque. Therefore no newer task overtakes the tasks of the batch. Thieves can
-/// also take the batch, because the owner may be in a step that does not return.
+/// back is added to the batch instead of the deque. Therefore no newer task overtakes the tasks of the batch. Thieves
+/// can also take the batch, because the owner may be in a step that does not return.
 #[derive(Debug)]
 struct Batch<T> {
     /// Number of tasks in the batch. Threads read this number without the lock. The model checker does not see this
@@ -172,7 +172,7 @@ pub(crate) struct Queues<T> {
     /// Number of times that the budget was used up.
     spent: Cell<u32>,
     /// Number of times that a worker of this slot has looked for a task. At some values of this count, the worker
-    /// checks the queues in another order. The count belongs to the slot and not to the worker, because a guest may
+    /// checks the queues in a different order. The count belongs to the slot and not to the worker, because a guest may
     /// leave the slot after only one attempt.
     looks: Cell<u32>,
     /// The unattended slot that `next_unattended` returned last.
@@ -243,8 +243,8 @@ impl<T> Queues<T> {
     }
 
     /// Returns the unattended slot from which a worker of this slot steals next. `has_tasks` says whether a slot is
-    /// unattended and has tasks. The function begins with the slot after the last result, so the unattended slots take
-    /// turns.
+    /// unattended and has tasks. The function begins with the slot after the last result, so successive calls return
+    /// the unattended slots one after the other.
     pub(crate) fn next_unattended(&self, has_tasks: impl Fn(&usize) -> bool) -> Option<usize> {
         let start = self.last_unattended.get() + 1;
         let slot = (start..SLOTS).chain(0..start).find(has_tasks)?;
@@ -331,8 +331,8 @@ impl<T> Queues<T> {
     }
 
     /// Pushes a task to the deque after this worker has run one turn of the task. With FIFO order, this task runs after
-    /// all other tasks of the deque. The task goes to the deque even if the deque is full. Otherwise the task would go
-    /// through the global queue, and would move to another core at every turn.
+    /// all other tasks of the deque. The task is added to the deque even if the deque is full. Otherwise the task would
+    /// be added to the global queue, and would move to another core at every turn.
     #[inline]
     pub(crate) fn push_again(&self, item: T) -> Pushed {
         if !self.batch.is_empty() {
@@ -376,11 +376,11 @@ impl<T> Queues<T> {
         self.pop()
     }
 
-    /// Takes the next local task when the budget is spent. If other tasks wait, the task in the `next` slot goes to the
-    /// back of the deque. If no other task waits, the task in the `next` slot runs. Therefore two processes that wake
-    /// each other stay on this worker and wake no second worker, as long as no other task waits. Every fourth time that
-    /// the budget is spent, a new task comes first. Otherwise two processes that wake each other would prevent the new
-    /// tasks from running.
+    /// Takes the next local task when the budget is spent. If other tasks wait, the task in the `next` slot moves to
+    /// the back of the deque. If no other task waits, the task in the `next` slot runs. Therefore two processes that
+    /// wake each other stay on this worker and wake no second worker, as long as no other task waits. Every fourth time
+    /// that the budget is spent, a new task comes first. Otherwise two processes that wake each other would prevent the
+    /// new tasks from running.
     #[cold]
     fn next_spent(&self) -> Option<T> {
         self.budget.set(BUDGET);

@@ -1,4 +1,4 @@
-//! Published state of a worker, which other threads read. The state tells whether the worker runs tasks, which task the
+//! Published state of a worker, which other threads read. The state shows whether the worker runs tasks, which task the
 //! worker runs, and whether the current step was handed over. This file makes no decisions. The file `threads.rs`
 //! starts replacement threads, and the file `monitor.rs` detects long steps.
 

@@ -60,7 +60,7 @@ struct MovedInner {
     /// Number of alarms that were set.
     alarms: AtomicUsize,
     /// When the worker in slot 0 of this scheduler has announced that it will park, the next call of
-    /// [`wait`](Driver::wait) hands over its tasks.
+    /// [`wait`](Driver::wait) hands over the tasks of this worker.
     hands_over: Mutex<Option<Arc<Scheduler<Job>>>>,
 }
 
@@ -136,7 +136,7 @@ fn started(workers: usize) -> Arc<Scheduler<Job>> {
     started_with(options(workers), Moved::default())
 }
 
-/// Runs a test on a separate thread. If the test hangs, it fails.
+/// Runs a test on a separate thread. A test that hangs fails.
 fn within(f: impl FnOnce() + Send + 'static) {
     let here = thread::current();
     let thread = thread::spawn(move || {
@@ -300,8 +300,8 @@ fn an_idle_scheduler_wakes_a_worker_for_every_push() {
     });
 }
 
-/// Number of tasks that fit into the local queues, for each placement. If the local queues are full, the next task goes
-/// to the batch. New tasks also fill the queue of new tasks, which has the same capacity as the deque.
+/// Number of tasks that fit into the local queues, for each placement. If the local queues are full, the next task is
+/// added to the batch. New tasks also fill the queue of new tasks, which has the same capacity as the deque.
 const FULL: [(Placement, usize); 2] = [(Placement::Woken, 4_096), (Placement::New, 2 * 4_096)];
 const BATCH: usize = 128;
 
@@ -549,8 +549,8 @@ fn a_task_that_blocks_in_another_scheduler_can_wait_for_a_task_of_its_own_schedu
     });
 }
 
-/// 4.2b: if the former timekeeper runs short tasks without a pause, the monitor wakes another worker, which becomes the
-/// timekeeper.
+/// 4.2b: if the previous timekeeper runs short tasks without a pause, the monitor wakes another worker, which becomes
+/// the timekeeper.
 #[test]
 fn another_worker_becomes_the_timekeeper_while_the_former_timekeeper_is_busy() {
     /// Task that queues itself again until a worker is the timekeeper.
@@ -564,7 +564,7 @@ fn another_worker_becomes_the_timekeeper_while_the_former_timekeeper_is_busy() {
     within(|| {
         let driver = Moved::default();
         driver.0.armed.store(true, Ordering::SeqCst);
-        // The time until the deadline is longer than the bound of this monitor. Therefore the former timekeeper wakes
+        // The time until the deadline is longer than the bound of this monitor. Therefore the previous timekeeper wakes
         // no worker. Only the monitor can wake another worker.
         let scheduler = started_with(Options { long_step: Some(Duration::from_millis(2)), ..options(2) }, driver);
         let both_sleep = || asleep(&scheduler, 0) && asleep(&scheduler, 1);

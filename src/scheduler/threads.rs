@@ -27,8 +27,8 @@ const SPARE_FOR: Duration = Duration::from_millis(500);
 /// These threads run no tasks, only their hooks.
 const STARTED_FOR: Duration = Duration::from_secs(1);
 
-/// Instructions to all workers, as bits. `STOP` tells every worker to leave its slot. `TOO_MANY` tells every worker to
-/// check whether there are too many workers.
+/// Instructions to all workers, as bits. `STOP` instructs every worker to leave its slot. `TOO_MANY` instructs every
+/// worker to check whether there are too many workers.
 pub(super) const STOP: usize = 1;
 pub(super) const TOO_MANY: usize = 2;
 
@@ -235,8 +235,8 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Starts the helper thread if there are no workers, or if `is_needed` returns true. Records that a thread waits for
-    /// a socket.
+    /// Starts the helper thread if there are no workers, or if `is_needed` returns true. Also records that a thread
+    /// waits for a socket.
     fn ensure_poll_thread_if(self: &Arc<Self>, is_needed: impl FnOnce(&WorkerThreads<T>) -> bool) -> io::Result<()> {
         let mut worker_threads = self.worker_threads.lock();
         // The function `set_workers` changes the requested number of workers under this lock, and later reads the flag
@@ -285,8 +285,8 @@ impl<T: Task> Scheduler<T> {
         // If the system returns an error, the poller is unusable, and the helper thread exits.
         while !self.is_stopping() && poller.poll(Wait::Alone, &mut ready) {
             // A waker is user code. If a waker panics, the helper thread must continue. If a waker blocks, the
-            // timekeeper must wait in the poller meanwhile. The timekeeper sleeps outside the poller, because the
-            // helper thread was in the poller. Therefore this thread wakes the timekeeper before it calls the first
+            // timekeeper must wait in the poller during this time. The timekeeper sleeps outside the poller, because
+            // the helper thread was in the poller. Therefore this thread wakes the timekeeper before it calls the first
             // waker.
             contain(|| self.driver.wake_all(&mut ready, &|| self.wake_timekeeper()));
             contain(|| ready.clear());

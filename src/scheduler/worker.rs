@@ -44,7 +44,7 @@ const ROUNDS: u32 = if cfg!(any(procession_loom, procession_shuttle)) { 1 } else
 const SHORT_SLEEP: Duration = Duration::from_micros(50);
 
 /// State of one worker. A thread acts as this worker after a call of [`act`](Self::act). While the thread acts as this
-/// worker, the tasks that the thread wakes go to the local queues of this worker.
+/// worker, the tasks that the thread wakes enter the local queues of this worker.
 pub(crate) struct Worker<T: Task> {
     scheduler: Arc<Scheduler<T>>,
     /// Address of the scheduler. A wake-up compares this address with the address of the woken task's scheduler.
@@ -75,16 +75,16 @@ pub(crate) struct Worker<T: Task> {
     shuffles: bool,
     rng: RefCell<Rng>,
     state: Cell<WorkerState>,
-    /// The outer workers of this thread, outermost worker first. The thread acted as these workers before, and acts as
-    /// them again later. Each entry contains a scheduler and a slot.
+    /// The outer workers of this thread, outermost worker first. The thread acted as these workers before, and will act
+    /// as these workers again later. Each entry contains a scheduler and a slot.
     outer: RefCell<Vec<(Arc<Scheduler<T>>, usize)>>,
 }
 
 /// The current worker of a thread: the thread acts as this worker. `None` if the thread does not act as a worker.
 pub(crate) type Here<T> = NeverDropped<RefCell<Option<Rc<Worker<T>>>>>;
 
-/// Guard of a thread that acts as a worker. When the guard is dropped, the thread acts as its former worker again. If
-/// the thread had no former worker, it does not act as a worker any more.
+/// Guard of a thread that acts as a worker. When the guard is dropped, the thread acts as its previous worker again. If
+/// the thread had no previous worker, the thread does not act as a worker any more.
 #[must_use]
 pub(super) struct WorkerGuard<T: Task> {
     worker: Rc<Worker<T>>,
@@ -175,8 +175,8 @@ impl<T: Task> Worker<T> {
         T::current().with(|here| here.borrow().clone())
     }
 
-    /// Runs `f`. During this call, the thread does not act as a worker. Therefore the tasks that `f` wakes go to a
-    /// shared queue. The woken tasks must not go to the local queues, because it may take a long time until this worker
+    /// Runs `f`. During this call, the thread does not act as a worker. Therefore the tasks that `f` wakes enter a
+    /// shared queue. The woken tasks must not enter the local queues, because it may take a long time until this worker
     /// checks its local queues.
     fn without_worker<R>(f: impl FnOnce() -> R) -> R {
         struct Back<T: Task>(Option<Rc<Worker<T>>>);
@@ -275,9 +275,9 @@ impl<T: Task> Worker<T> {
     }
 
     /// Queues a task while this worker is in a long step that was handed over. A woken task is urgent. Therefore a
-    /// woken task goes to a shared queue: workers check the shared queues before they search. A spawned task goes to
-    /// the local deque. A step often spawns many tasks, and thieves can take several tasks at a time from the deque
-    /// without a lock. The bench `spawn-inside` takes 0.86 times as long with this rule.
+    /// woken task is added to a shared queue: workers check the shared queues before they search. A spawned task is
+    /// added to the local deque. A step often spawns many tasks, and thieves can take several tasks at a time from the
+    /// deque without a lock. The bench `spawn-inside` takes 0.86 times as long with this rule.
     #[cold]
     fn push_for_others(&self, task: T, how: Placement) -> bool {
         if how != Placement::New {
@@ -297,7 +297,7 @@ impl<T: Task> Worker<T> {
             Ok(()) => true,
             Err(task) => {
                 // The scheduler is closed. The task must not be dropped here, because the drop would run user code
-                // while the thread-local is borrowed. Therefore the local deque keeps the task.
+                // while the thread-local is borrowed. Therefore the task is added to the local deque.
                 self.queues.keep(task);
                 false
             }
@@ -324,8 +324,8 @@ impl<T: Task> Worker<T> {
                 scheduler.observe(slot, WorkerState::Blocked, None);
                 scheduler.trace_worker(slot, WorkerState::Blocked);
             }
-            // The blocking code may wait for a socket. If the helper thread cannot be started, the operation of this
-            // socket tries again to start it, and returns the error.
+            // The blocking code may wait for a socket. If the helper thread cannot be started now, the operation of
+            // this socket tries to start the helper thread again, and returns the error of this second attempt.
             let _ = scheduler.ensure_poll_thread_beside_blocked_step();
         }
     }
@@ -380,7 +380,7 @@ impl<T: Task> Worker<T> {
         if let Some(task) = self.take_global() {
             return Some(task);
         }
-        // This call fires the due timers. The tasks that the timers wake go to the queues of this worker.
+        // This call fires the due timers. The tasks that the timers wake enter the queues of this worker.
         self.fire_due_timers();
         if self.polled.get() {
             // A polled guest never waits in the poller. Therefore a polled guest checks the poller each time that it
@@ -400,7 +400,7 @@ impl<T: Task> Worker<T> {
         }
     }
 
-    /// Wakes the tasks whose sockets are ready, in the order of `ready`. These tasks go to the queues of this worker.
+    /// Wakes the tasks whose sockets are ready, in the order of `ready`. These tasks enter the queues of this worker.
     pub(super) fn queue_ready(&self, mut ready: Vec<Waker>) {
         if !ready.is_empty() {
             self.call_wakers(|begin| self.scheduler.driver.wake_all(&mut ready, begin));
@@ -419,7 +419,7 @@ impl<T: Task> Worker<T> {
         self.scheduler.global.take(self.scheduler.present(), T::lead, refill)
     }
 
-    /// Fires due timers. The tasks that the timers wake go to the queues of this worker.
+    /// Fires due timers. The tasks that the timers wake enter the queues of this worker.
     fn fire_due_timers(&self) {
         if self.scheduler.driver.wait().is_some_and(|wait| wait.is_zero()) {
             self.call_wakers(|begin| _ = self.scheduler.driver.fire_due(begin));
@@ -435,9 +435,9 @@ impl<T: Task> Worker<T> {
         }
     }
 
-    /// Calls `wake`, which calls wakers. A waker is user code: it may panic, and it may block. Before `wake` calls the
-    /// first waker, it calls its argument. From this call of the argument on, this worker counts as running until it
-    /// enters another state.
+    /// Calls `wake`, which calls wakers. A waker is user code: it may panic, and it may block. The argument of `wake`
+    /// is a function. Before `wake` calls the first waker, `wake` calls this function. From this call on, this worker
+    /// counts as running until it enters another state.
     fn call_wakers(&self, wake: impl FnOnce(&dyn Fn())) {
         contain(|| wake(&|| self.begin_user_code()));
     }
@@ -489,7 +489,7 @@ impl<T: Task> Worker<T> {
         if self.searching.take() && self.scheduler.idle.stop_searching() {
             // No other worker searches now. During the search of this worker, no push woke a worker. Therefore this
             // worker checks now whether there are more tasks. A thread that pushes a task after this point wakes a
-            // worker itself. During the search of this worker, a former timekeeper could not wake a worker either.
+            // worker itself. During the search of this worker, a previous timekeeper could not wake a worker either.
             // Therefore this worker also checks whether a timekeeper is needed.
             let is_needed = self.scheduler.has_work() || lacks_timekeeper();
             if is_needed && !planted!("idle_last_searcher_does_not_notify") {
@@ -545,7 +545,7 @@ impl<T: Task> Worker<T> {
     pub(super) fn return_from_hand_over(&self) -> bool {
         self.scheduler.await_report(self.slot);
         // The observer may have received another state of this worker after `Running`. In this case the field `state`
-        // keeps this other state.
+        // does not change.
         if self.state.get() == WorkerState::Running {
             self.state.set(WorkerState::Blocked);
         }
@@ -611,15 +611,15 @@ impl<T: Task> Worker<T> {
             return scheduler.idle.announce_polled(self.slot, self.searching.take());
         }
         // The worker tries to become the timekeeper before the announcement. Otherwise this worker would be parked for
-        // a moment while there is no timekeeper. If a thread inserted a new earliest deadline at this moment, it would
-        // wake a parked worker without need.
+        // a moment while there is no timekeeper. If a thread inserted a new earliest deadline at this moment, the
+        // thread would wake a parked worker without need.
         if scheduler.idle.keep_time(self.slot) {
             let _ = scheduler.driver.keep_time();
         }
         scheduler.idle.announce(self.slot, self.searching.take());
         // The first attempt fails if another worker is the timekeeper. Perhaps that worker ended its role before the
         // announcement, and woke no worker because this worker counted as searching. Therefore this worker checks once
-        // more. After the announcement, either this worker sees that there is no timekeeper, or the former timekeeper
+        // more. After the announcement, either this worker sees that there is no timekeeper, or the previous timekeeper
         // sees that this worker sleeps.
         if scheduler.is_untimed() && !planted!("idle_timekeeper_is_checked_once") && scheduler.idle.keep_time(self.slot)
         {
@@ -690,7 +690,8 @@ impl<T: Task> Worker<T> {
 
     /// Returns the time until the nearest deadline. Returns `None` if there is no deadline, or if there is a
     /// timekeeper. A guest that runs as a polled future calls this function after it has announced that it will sleep.
-    /// If the timekeeper ends its role after this call, it sees that this guest sleeps, and wakes this guest.
+    /// If the timekeeper ends its role after this call, the timekeeper sees that this guest sleeps, and wakes this
+    /// guest.
     pub(super) fn time_if_unkept(&self) -> Option<Duration> {
         if self.scheduler.idle.timekeeper().is_some() { None } else { self.scheduler.driver.wait() }
     }

@@ -4,8 +4,8 @@
 use crate::platform::sync::atomic::AtomicUsize;
 use crate::scheduler::queue::*;
 
-/// 4.2a, 4.2c: the task in the `next` slot runs before the tasks in the deque, and a displaced task goes to the back of
-/// the deque.
+/// 4.2a, 4.2c: the task in the `next` slot runs before the tasks in the deque, and a displaced task moves to the back
+/// of the deque.
 #[test]
 fn the_task_in_the_next_slot_runs_before_the_deque_and_a_displaced_task_goes_to_the_back() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
@@ -64,8 +64,8 @@ fn new_tasks_run_first_until_the_budget_is_spent() {
     let new: Vec<_> = (100..175).rev().collect();
     let expected = [&new[..16], &[0], &new[16..32], &[1], &new[32..48], &[2], &new[48..], &[3]].concat();
     assert_eq!(all(&queues), expected);
-    // If a woken task is displaced from the `next` slot, it does not go to the queue of new tasks. With LIFO order, no
-    // task goes to the queue of new tasks.
+    // If a woken task is displaced from the `next` slot, this task does not move to the queue of new tasks. With LIFO
+    // order, no task enters the queue of new tasks.
     for n in 0..3 {
         let _ = queues.push_next(n);
     }
@@ -78,7 +78,7 @@ fn new_tasks_run_first_until_the_budget_is_spent() {
 }
 
 /// In a chain, each task spawns the next task of the chain. After 16 tasks of one chain, the next task of this chain
-/// goes to the back. Therefore both chains make progress.
+/// moves to the back. Therefore both chains make progress.
 #[test]
 fn a_chain_of_spawns_is_interrupted_when_the_budget_is_spent() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
@@ -121,7 +121,7 @@ fn a_yielded_task_stays_in_the_deque_even_if_the_deque_is_full() {
     assert!(matches!(queues.push_again(LOCAL_FULL), Pushed::ToDeque(_)));
     assert!(queues.batch.is_empty());
     assert_eq!(queues.deque.len(), LOCAL_FULL + 1);
-    // While a batch waits, the task goes to the batch, like every other pushed task.
+    // While the batch is not empty, the task is added to the batch, like every other pushed task.
     let _ = queues.push_back(LOCAL_FULL + 1);
     let _ = queues.push_again(LOCAL_FULL + 2);
     assert_eq!(queues.batch.len(), 2);
@@ -463,7 +463,7 @@ fn a_push_returns_the_number_of_waiting_tasks() {
     assert_eq!([queues.push_back(1), queues.push_back(2)], [Pushed::ToDeque(1), Pushed::ToDeque(2)]);
     assert_eq!([queues.push_again(3), queues.push_again(4)], [Pushed::ToDeque(3), Pushed::ToDeque(4)]);
     assert_eq!(queues.push_new(5), Pushed::ToSlot);
-    // Each push displaces the item in the `next` slot. The displaced item goes to the queue of new tasks.
+    // Each push displaces the item in the `next` slot. The displaced item moves to the queue of new tasks.
     assert_eq!([queues.push_new(6), queues.push_new(7)], [Pushed::ToDeque(5), Pushed::ToDeque(6)]);
     assert_eq!(remote.len(), 7);
     let (queues, remote) = Queues::new(QueueOrder::Fifo);
@@ -497,8 +497,8 @@ fn the_owner_takes_the_batch_after_thieves_have_emptied_the_deque() {
     assert_eq!((remote.batch.len(), remote.deque.len()), (0, 12));
 }
 
-/// The unattended slots take turns. Otherwise a worker might steal only from a slot with many tasks, and never from the
-/// other unattended slots.
+/// The worker steals from the unattended slots one after the other. Otherwise a worker might steal only from a slot
+/// with many tasks, and never from the other unattended slots.
 #[test]
 fn the_unattended_slots_take_turns() {
     let (queues, _remote) = Queues::<()>::new(QueueOrder::Fifo);

@@ -13,7 +13,7 @@ fn depths(scheduler: &Scheduler<Job>) -> [usize; 2] {
     [0, 1].map(|slot| scheduler.remotes[slot].len())
 }
 
-/// 4.2a, 9.1b: one thread acts as two workers in turn. Each attempt to steal has an exact result.
+/// 4.2a, 9.1b: one thread acts as one worker, and then as another worker. Each attempt to steal has an exact result.
 #[test]
 fn each_attempt_to_steal_is_counted_with_its_result() {
     let scheduler = Scheduler::<Job>::new(options(2), Moved::default(), Arc::new(Metrics::new(SLOTS))).unwrap();
@@ -36,7 +36,8 @@ fn each_attempt_to_steal_is_counted_with_its_result() {
     push(Placement::Woken);
     assert!(steal(4));
     assert_eq!((attempts(&scheduler), depths(&scheduler)), ([4, 1, 3, 0], [0, 0]));
-    // The first attempt takes half of the deque. The thief runs one of the stolen tasks, and keeps the others.
+    // The first attempt takes half of the deque. The thief runs one of the stolen tasks, and the other stolen tasks
+    // stay in the queues of the thief.
     (0..6).for_each(|_| push(Placement::Behind));
     assert!(steal(4));
     assert_eq!((attempts(&scheduler), depths(&scheduler)), ([5, 2, 3, 0], [3, 2]));
@@ -82,7 +83,7 @@ fn an_attempt_that_loses_a_race_is_counted_as_retried() {
             }
             while attempts(&scheduler)[3] == 0 {
                 // While the two thieves empty the long queue, they compete for the same tasks. The machine may have
-                // only two cores, so this thread adds many tasks at once and then lets both thieves run.
+                // only two cores, so this thread adds many tasks together and then lets both thieves run.
                 if scheduler.remotes[0].is_empty() {
                     for _ in 0..4_000 {
                         let ran = Arc::clone(&ran);

@@ -19,9 +19,9 @@ impl<T: Task> Worker<T> {
     /// because this task was woken last.
     ///
     /// If the step of the slot was handed over and the global queue is not empty, steals only one task of the deque. A
-    /// step that was handed over may spawn many tasks, and most of them then go to the global queue. A worker that
-    /// takes tasks from the global queue also prefetches their data. (If the worker stole 32 tasks here, the bench
-    /// `spawn-inside` would take 1.1 times as long.)
+    /// step that was handed over may spawn many tasks, and most of these tasks then enter the global queue. A worker
+    /// that takes tasks from the global queue also prefetches the data of these tasks. (If the worker stole 32 tasks
+    /// here, the bench `spawn-inside` would take 1.1 times as long.)
     pub(super) fn take_unattended(&self) -> Option<T> {
         let slots = self.scheduler.unattended.slots() & !(1 << self.slot);
         if slots == 0 {
@@ -58,7 +58,7 @@ impl<T: Task> Worker<T> {
                 }
                 let stolen = self.steal_from(victim, |remote| {
                     let stolen = remote.steal_half(&self.queues);
-                    // The victim itself would run the task in its `next` slot at once. Therefore a thief takes this
+                    // The victim itself would run the task in its `next` slot immediately. Therefore a thief takes this
                     // task only if there is no other task.
                     if last && stolen.is_empty() { remote.steal_slot() } else { stolen }
                 });

@@ -2,15 +2,15 @@
 //! Each block consists of whole cache lines. Each thread caches blocks, and exchanges groups of blocks with a global
 //! depot.
 //!
-//! This file has unsafe code, because a special allocator makes a spawn cheaper. Allocation is most of the cost of a
-//! spawn. A block is often allocated on one thread and freed on another thread, and the allocators of most systems are
-//! slow in this case. With this allocator, a spawn on two cores is a third cheaper (bench `spawn`).
+//! This file has unsafe code, because a special allocator makes a spawn cheaper. The allocation takes most of the time
+//! of a spawn. A block is often allocated on one thread and freed on another thread, and the allocators of most systems
+//! are slow in this case. With this allocator, a spawn on two cores is a third cheaper (bench `spawn`).
 //!
 //! The design is the magazine layer of Bonwick and Adams ("Magazines and Vmem", USENIX 2001). A magazine is a group of
-//! blocks. Each thread has two magazines for each block size, and at least one of the two is full or empty. Therefore,
-//! a thread accesses the depot only after many allocations in a row, or after many frees in a row. The depot stores a
-//! bounded amount of memory in magazines. All further blocks return to the [slabs](slab) from which they were cut, and
-//! the slabs return to the global allocator.
+//! blocks. Each thread has two magazines for each block size, and at least one of these two magazines is full or empty.
+//! Therefore, a thread accesses the depot only after many allocations in a row, or after many frees in a row. The depot
+//! stores a bounded amount of memory in magazines. All further blocks return to the [slabs](slab) from which they were
+//! cut, and the slabs return to the global allocator.
 //!
 //! Under `--cfg procession_plain_memory` and under the model checkers, all memory comes from the global allocator. The
 //! flag `procession_plain_memory` is for sanitizers. A sanitizer detects a use after free only if the program returns
@@ -109,8 +109,8 @@ impl Shelf {
         self.loaded.pop()
     }
 
-    /// Makes room in `loaded`. The full magazine becomes the new `spare`. The former `spare` moves to the depot if it
-    /// is not empty.
+    /// Makes room in `loaded`. The full magazine becomes the new `spare`. The previous `spare` moves to the depot if
+    /// the previous `spare` is not empty.
     #[cold]
     fn unload(&mut self, size: usize) {
         let full = std::mem::replace(&mut self.spare, self.loaded);
@@ -239,8 +239,8 @@ pub(crate) unsafe fn take(layout: Layout) -> NonNull<u8> {
     let block = THREAD_CACHES.try_with(|shelves| {
         let shelf = &mut shelves.borrow_mut().0[size];
         let block = shelf.loaded.pop().or_else(|| shelf.reload(size));
-        // A burst of spawns takes blocks that are not in the cache of the processor. The next block is prefetched
-        // now, so that its cache misses overlap with the work of the present spawn (bench `spawn-inside`).
+        // A burst of spawns takes blocks that are not in the cache of the processor. The next block is prefetched now,
+        // so that the cache misses of this block overlap with the work of the present spawn (bench `spawn-inside`).
         if bytes(size) >= PREFETCHED {
             shelf.loaded.prefetch_first();
         }
@@ -281,7 +281,7 @@ pub(crate) unsafe fn give_back(block: NonNull<u8>, layout: Layout) {
         unsafe { shelf.loaded.push(block) };
     });
     if kept.is_err() {
-        // While the thread exits, its caches may no longer exist. In this case, the block goes to the depot.
+        // While the thread exits, its caches may no longer exist. In this case, the depot stores the block.
         let mut alone = Blocks::NONE;
         // SAFETY: `push` needs a block of the list's size that belongs to the caller. The caller owns the block. The
         // list is empty, so this block determines the size of the list.

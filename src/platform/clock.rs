@@ -20,8 +20,8 @@ use crate::platform::this_thread::THIS_THREAD;
 /// either real or virtual.
 ///
 /// The sum `Instant + Duration` is a later instant, and the difference `Instant - Duration` is an earlier instant. The
-/// difference `Instant - Instant` is the `Duration` between the two instants. All operations saturate. If a later
-/// instant is subtracted from an earlier instant, the result is zero. The difference `Instant - Duration` is never
+/// difference `Instant - Instant` is the `Duration` between the two instants. All operations saturate. If the first
+/// instant is earlier than the second instant, this difference is zero. The difference `Instant - Duration` is never
 /// before the start. A sum is never later than the largest instant. The largest instant is about 584 years after the
 /// start, and means *never*. If a duration is subtracted from the largest instant, the result is the largest instant.
 /// Do not compare instants of different runtimes: the result has no meaning.
@@ -141,8 +141,8 @@ impl Clock {
         Self::Virtual(Arc::new(VirtualTime { ns: AtomicU64::new(0), has_stopped: AtomicBool::new(false) }))
     }
 
-    /// Returns whether both clocks advance together. Two clocks may advance together, and may still count from
-    /// different moments.
+    /// Returns whether this clock and `other` advance together. Two clocks may advance together, and may still count
+    /// from different moments.
     pub(crate) fn advances_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Real(_), Self::Real(_)) => true,

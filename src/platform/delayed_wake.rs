@@ -3,8 +3,8 @@
 //! the same lock.
 //!
 //! The crate event-listener calls wakers while it holds the lock of its event. Therefore the code of this crate
-//! notifies events inside [`delay`], and it also drops listeners there. To call a foreign waker, the code passes the
-//! waker to [`wake`] or [`wake_runner`], or first to [`collect`].
+//! notifies events and drops listeners inside [`delay`]. To call a foreign waker, the code passes the waker to [`wake`]
+//! or [`wake_runner`], or first to [`collect`].
 //!
 //! A foreign waker may block until a process has run. Therefore, before a thread calls the first foreign waker, the
 //! thread queues all processes that it has woken inside [`delay`]. A process needs an awake *runner*: a worker, a
@@ -41,7 +41,7 @@ impl Delayed {
 
 /// Calls `f`. Then, in this order: queues the processes that this thread has woken during `f`, wakes the runners, and
 /// calls the other foreign wakers that this thread has [collected](collect). If calls of `delay` are nested, only the
-/// outermost call does this. `f` must not panic.
+/// outermost call performs these three steps. `f` must not panic.
 pub(crate) fn delay<R>(f: impl FnOnce() -> R) -> R {
     let begins = THIS_THREAD.with(|this| !this.delays.replace(true));
     let result = f();
@@ -66,8 +66,8 @@ fn ends_without_wakers() -> bool {
 #[cold]
 fn wake_delayed() {
     loop {
-        // To queue a process, a thread may have to wake a runner. This thread is still inside `delay`, so it collects
-        // the waker of the runner and calls it later.
+        // To queue a process, a thread may have to wake a runner. This thread is still inside `delay`, so this thread
+        // collects the waker of the runner and calls this waker later.
         let (processes, last) = THIS_THREAD.with(|this| {
             let mut delayed = this.delayed.borrow_mut();
             let processes = mem::take(&mut delayed.processes);

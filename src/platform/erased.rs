@@ -15,8 +15,8 @@ use crate::platform::alloc::Kept;
 /// One value of any type. A value of at most 16 bytes with an alignment of at most 8 is stored inline. Any other value
 /// is boxed.
 ///
-/// An `Erased` drops its value once, unless `downcast` took the value out. An `Erased` is `Sync` even if its value is
-/// not `Sync`, because no method returns a reference to the value.
+/// An `Erased` drops its value exactly once, unless `downcast` took the value out. An `Erased` is `Sync` even if its
+/// value is not `Sync`, because no method returns a reference to the value.
 pub(crate) struct Erased {
     /// The operations of the value's type. `new` writes this field together with `storage`, and neither field changes
     /// afterwards.
@@ -26,7 +26,7 @@ pub(crate) struct Erased {
     storage: Storage,
 }
 
-/// Storage of 16 bytes for any value. `MaybeUninit` preserves padding and the provenance of pointers when it is moved.
+/// Storage of 16 bytes for any value. A move of a `MaybeUninit` preserves padding and the provenance of pointers.
 type Storage = MaybeUninit<[u64; 2]>;
 
 /// The operations on a value whose static type is unknown.
@@ -84,7 +84,7 @@ impl Erased {
             // SAFETY: `read` needs a valid, aligned pointer to a `T`, and the `T` must not be used again in its old
             // place. `is` found that the value is a `T`. `inline::<T>()` was also true in `new`, so `new` wrote the
             // value to this address. `this` is not dropped or used again. The value is `Send`, so another thread may
-            // have written it. In this case, the transfer of `self` to this thread made that write visible.
+            // have written the value. In this case, the transfer of `self` to this thread made that write visible.
             Ok(unsafe { this.storage.as_ptr().cast::<T>().read() })
         } else {
             // SAFETY: `read` needs a valid, aligned pointer to a `NonNull<T>`. `is` found that the value is a `T`.
@@ -187,7 +187,7 @@ unsafe fn drop_inline<T>(storage: &mut Storage) {
     unsafe { storage.as_mut_ptr().cast::<T>().drop_in_place() };
 }
 
-/// Drops a boxed value, and frees its box.
+/// Drops a boxed value, and frees the box of the value.
 ///
 /// # Safety
 ///

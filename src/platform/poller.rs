@@ -29,7 +29,7 @@ pub(crate) use crate::platform::poller::model::ModelPoller as Poller;
 #[cfg(not(any(procession_loom, all(feature = "net", not(procession_shuttle)))))]
 pub(crate) use NoPoller as Poller;
 
-/// Specifies how long a call of `Poller::poll` waits at most.
+/// Specifies whether a call of `Poller::poll` waits, and the maximum time of the wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// The call returns immediately, even if another thread uses the poller.

@@ -1,9 +1,9 @@
-//! Preemption requests. A preemption request tells a process to let other processes run. Each worker slot has one word
+//! Preemption requests. A preemption request asks a process to let other processes run. Each worker slot has one word
 //! for such a request. The word contains the pid of the process that should yield. The process in the slot calls
 //! `should_yield`, and this call reads the word. The scheduler decides when a request is made, and for which process.
 //!
-//! When the scheduler sets the word, the named process may already run on another worker. In this case, the request
-//! stays in the word. When the process runs in this slot again, the process yields once without need.
+//! When the scheduler writes a pid to the word, the process with this pid may already run on another worker. In this
+//! case, the request stays in the word. When the process runs in this slot again, the process yields once without need.
 
 use crate::platform::sync::tally::{AtomicU64, Ordering};
 use crate::platform::sync::{Arc, CachePadded};
@@ -44,7 +44,7 @@ pub(crate) fn ignore() -> PreemptGuard {
     PreemptGuard(THIS_THREAD.with(|this| this.preempt_word.replace(None)))
 }
 
-/// Guard that restores the former word of this thread.
+/// Guard that restores the previous word of this thread.
 #[must_use]
 pub(crate) struct PreemptGuard(Option<Arc<PreemptWord>>);
 

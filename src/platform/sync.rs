@@ -138,10 +138,10 @@ mod imp {
 
 pub(crate) use imp::{Condvar, MutexGuard, atomic, hint, thread, thread_local};
 
-/// Returns true if this run plants the bug with this name. A planted bug is a deliberate fault. It tests the models: a
-/// model must find each planted bug. The environment variable `PROCESSION_BUG` contains the name of the bug to plant.
-/// Bugs can be planted only in builds for the model checkers. In all other builds the macro returns `false`, and the
-/// compiler removes the dependent code.
+/// Returns true if this run plants the bug with this name. A planted bug is a deliberate fault. The planted bugs test
+/// the models: a model must find each planted bug. The environment variable `PROCESSION_BUG` contains the name of the
+/// bug to plant. Bugs can be planted only in builds for the model checkers. In all other builds the macro returns
+/// `false`, and the compiler removes the dependent code.
 #[cfg(any(procession_loom, procession_shuttle))]
 macro_rules! planted {
     ($bug:literal) => {
@@ -248,7 +248,7 @@ pub(crate) fn wait<'a, T>(
 }
 
 /// Waits on `condvar` for at most `time`. The wait may end spuriously. The second value of the result is true if the
-/// time has passed without a notification.
+/// time `time` has passed without a notification.
 pub(crate) fn wait_within<'a, T>(
     condvar: &Condvar,
     guard: MutexGuard<'a, T>,

@@ -1,4 +1,4 @@
-//! The state that the platform layer keeps for each thread.
+//! The state that the platform layer stores for each thread.
 
 use std::cell::{Cell, RefCell};
 
@@ -6,7 +6,7 @@ use crate::platform::delayed_wake::Delayed;
 use crate::platform::preempt::PreemptWord;
 use crate::platform::sync::{Arc, NeverDropped, thread_local};
 
-/// State of one thread. When the thread exits, the state is not dropped. The fields own no memory then, so
+/// State of one thread. When the thread exits, the state is not dropped. At this time the fields own no memory, so
 /// nothing is leaked.
 pub(super) struct ThisThread {
     /// The word of the worker slot that this thread uses: see `preempt.rs`.

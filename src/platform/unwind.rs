@@ -42,8 +42,8 @@ mod tests {
     use crate::platform::sync::Arc;
     use crate::platform::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-    /// The payload of a panic. If `left` is not 0, the drop of the payload panics with another payload, whose `left` is
-    /// one less.
+    /// The payload of a panic. If `left` is not 0, the drop of the payload panics with another payload. The field
+    /// `left` of this other payload is one less.
     struct Payload {
         left: u32,
     }

@@ -311,8 +311,8 @@ mod tests {
         assert!(poller.poll(Wait::For(None), &mut Vec::new()));
         assert!(!poller.turns.calls.lock().is_woken);
         poller.waker().wake_by_ref();
-        // `Wait::Alone` is the wait of the helper thread. This wait consumes the event of a wake-up. Therefore it
-        // records this wake-up for the timekeeper.
+        // `Wait::Alone` is the wait of the helper thread. This wait consumes the event of a wake-up. Therefore this
+        // call records the wake-up for the timekeeper.
         assert!(poller.poll(Wait::Alone, &mut Vec::new()));
         assert!(poller.turns.calls.lock().is_woken);
         assert!(poller.poll(Wait::For(None), &mut Vec::new()));
@@ -336,8 +336,8 @@ mod tests {
         assert!(poller.poll(Wait::For(Some(Duration::MAX)), &mut Vec::new()));
     }
 
-    /// 12.4b: while one thread waits in the poller, no second thread waits there. When the scheduler stops, all waits
-    /// end.
+    /// 12.4b: while one thread waits in the poller, no second thread waits in the poller. When the scheduler stops, all
+    /// waits end.
     #[test]
     fn one_thread_waits_and_a_stop_ends_each_wait() {
         let poller = poller();
@@ -428,7 +428,7 @@ mod tests {
         assert_eq!(poller.close().len(), 0);
     }
 
-    /// 12.1c: the wakers come in the order of the events.
+    /// 12.1c: the poller returns the wakers in the order of the events.
     #[test]
     fn the_wakers_come_in_the_order_of_the_events() {
         let poller = poller();

@@ -415,7 +415,7 @@ mod tests {
     }
 
     /// Many futures wait for one socket, and end in any order, for example because of their time limits. The removal of
-    /// one future takes constant time on average, and the list gives back its memory.
+    /// one future takes constant time on average, and the list releases its memory when the list is empty.
     #[test]
     fn futures_are_removed_in_any_order() {
         const FUTURES: usize = 1_000;
@@ -434,7 +434,7 @@ mod tests {
             assert!(futures.entries.len() <= 2 * left + 1, "{} of {left}", futures.entries.len());
             assert!(left != 0 || futures.entries.capacity() <= KEPT);
         }
-        // A future that is polled again after its removal gets its place back.
+        // A future that is polled again after its removal is in the list again.
         for key in &mut keys[..3] {
             assert!(source.poll_ready_as(Direction::Read, &waker, key).is_pending());
         }
@@ -542,7 +542,7 @@ mod tests {
         for (key, waker) in keys.iter_mut().zip(&wakers) {
             assert!(source.poll_ready_as(Direction::Read, waker, key).is_pending());
         }
-        // A second poll keeps the key and replaces the waker.
+        // A second poll does not change the key, but replaces the waker.
         let first = keys[0].as_ref().map(|key| key.0);
         assert!(source.poll_ready_as(Direction::Read, &wakers[0], &mut keys[0]).is_pending());
         assert_eq!(keys[0].as_ref().map(|key| key.0), first);

@@ -3,8 +3,8 @@
 //! folder.
 //!
 //! This folder imports no other folder. The other folders get time, threads and random numbers only from this folder,
-//! so the model checkers and the simulation can replace them. The code of this folder does not use processes, tasks or
-//! run queues.
+//! so the model checkers and the simulation can replace the time, the threads and the random numbers. The code of this
+//! folder does not use processes, tasks or run queues.
 
 pub(crate) mod alloc;
 pub(crate) mod by_value;

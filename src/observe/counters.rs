@@ -1,4 +1,4 @@
-//! The list of the counters of a runtime, and `Counters`: a snapshot of them.
+//! The list of the counters of a runtime, and `Counters`: a snapshot of these counters.
 //!
 //! The code in `metrics.rs` increments the counters. This file only names the counters and documents them.
 
@@ -69,9 +69,9 @@ counters! {
     Exited => exited,
     /// Failed processes.
     ///
-    /// A process is counted during its exit. A process fails if it panics, if it returns an error, if its
-    /// initialization fails, or if a link ends it because another process failed. A cancelled or killed process has
-    /// not failed.
+    /// A process is counted during its exit. A process fails if it panics, if it returns an error, or if its
+    /// initialization fails. A process also fails if a link ends the process because another process failed. A
+    /// cancelled or killed process has not failed.
     Failures => failures,
     /// Restarts of children by supervisors.
     ///

@@ -1,7 +1,7 @@
 //! The report of a failed process. An observer receives the report of each failure. If no link, monitor, supervisor or
 //! join handle receives the exit, the report is also printed.
 //!
-//! The host fills the report and decides when to print it. This module only formats and prints the report.
+//! The host fills the report and decides when the report is printed. This module only formats and prints the report.
 
 use std::backtrace::Backtrace;
 use std::borrow::Cow;

@@ -1,4 +1,4 @@
-//! The list of the sampled durations of a runtime, and `Distributions`: a snapshot of them.
+//! The list of the sampled durations of a runtime, and `Distributions`: a snapshot of these durations.
 //!
 //! `metrics.rs` decides which durations are sampled. This file only names the distributions and documents them.
 

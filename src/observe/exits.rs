@@ -96,7 +96,7 @@ impl fmt::Display for ExitRecord {
 /// The last abnormal exits, oldest first.
 #[derive(Debug)]
 pub(crate) struct ExitHistory {
-    /// No protocol depends on this lock: the code takes it only to add a record or to read the records.
+    /// No protocol depends on this lock: the code takes the lock only to add a record or to read the records.
     records: TallyLock<Records>,
     capacity: usize,
 }

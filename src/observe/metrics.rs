@@ -116,7 +116,7 @@ impl Outside {
     /// Returns the block of this thread.
     #[inline]
     fn here() -> Self {
-        // If this thread is exiting and has dropped its thread-locals, it uses a shared block.
+        // If this thread is exiting and has dropped its thread-locals, this thread uses a shared block.
         HERE.try_with(|here| here.outside.get().unwrap_or_else(|| Self::begin(&here.outside))).unwrap_or(Self::last())
     }
 
@@ -285,7 +285,7 @@ impl Metrics {
             CurrentSlot { metrics, slot, counts: Some(counts) } if metrics == self.address() => Some(f(slot, counts)),
             _ => None,
         };
-        // If this thread is exiting and has dropped its thread-locals, it is no longer a worker.
+        // If this thread is exiting and has dropped its thread-locals, this thread is no longer a worker.
         HERE.try_with(here).ok().flatten()
     }
 

@@ -67,7 +67,7 @@ pub(crate) enum TraceEvent {
     Worker { slot: u32, state: WorkerState },
     /// The worker stole tasks from this slot.
     Stolen { victim: u32 },
-    /// The process has used up its budget, and goes to the back of the queue.
+    /// The process has used up its budget, and moves to the back of the queue.
     Preempted { process: u64 },
     /// A mailbox of the process `to` accepted a message. `from` is the process that sent the message (0: outside any
     /// process).
@@ -273,7 +273,7 @@ impl Recorder {
     }
 
     /// Returns the number that identifies the label of a process. The label consists of the name of the process, the
-    /// type of its code, and its entry point.
+    /// type of the process's code, and the entry point of the process.
     pub(crate) fn label(&self, name: Option<&str>, type_name: &'static str, entry: &str) -> u32 {
         self.labels.with(|labels| labels.number(name, type_name, entry))
     }

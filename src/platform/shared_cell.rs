@@ -47,8 +47,8 @@ impl<T, O> Half<T, O> {
         // of this copy would be wider than the stores that wrote this part. The processor cannot forward stored bytes
         // to a wider load, so the copy would be slow.
         let shared = CellContents { value: value(), own: UnsafeCell::new(own()), halves: AtomicU32::new(halves) };
-        // SAFETY: `at` points to fresh memory with the layout of `CellContents`, and nothing else refers to it. If
-        // `value` or `own` panics, the memory leaks.
+        // SAFETY: `at` points to fresh memory with the layout of `CellContents`, and nothing else refers to this
+        // memory. If `value` or `own` panics, the memory leaks.
         unsafe { at.write(shared) };
         Self(at)
     }

@@ -45,7 +45,8 @@ impl<T> AtomicStaticRef<T> {
         let at = self.at.load(Ordering::Acquire);
         // SAFETY: `as_ref` needs a null pointer, or a pointer that is valid for shared reads as long as the result
         // lives.
-        // - Valid: `at` is null, or `store` made it from a `&'static T`. No code writes the pointer in another way.
+        // - Valid: `at` is null, or `store` made this pointer from a `&'static T`. No code writes the pointer in
+        //   another way.
         // - Edge: the value of the reference -> release store in `store` -> acquire load above -> reads of the result.
         // - Threads: this type is `Send` and `Sync` only if `T` is `Sync`, because of `_reference`. So if another
         //   thread called `store`, then `T: Sync`.

@@ -46,7 +46,7 @@ const PARK_WITHOUT_SLOT: Duration = Duration::from_secs(1);
 /// monitor would notice a long step of these workers too late.
 const POLL_WITHOUT_THREAD: Duration = Duration::from_millis(10);
 /// If the own future of a thread in `block_on` wakes itself, this thread checks the sockets at most once in this time.
-/// A check is a system call, so it should not follow each short poll of the future.
+/// A check is a system call, so this thread should not check the sockets after each short poll of the future.
 const SOCKETS_EVERY: Duration = Duration::from_micros(50);
 
 /// Number of rounds of a search of a guest thread. A guest parks early, because its time belongs to the application.
@@ -266,7 +266,7 @@ impl WaitingGuests {
         (number, self.guests.insert(number, guest))
     }
 
-    /// Removes a guest. Returns `None` if the guest is not in the list, because it was woken.
+    /// Removes a guest. Returns `None` if the guest is not in the list, because the guest was woken.
     pub(super) fn remove(&mut self, number: Option<u64>) -> Option<WaitingGuest> {
         number.and_then(|number| self.guests.remove(&number))
     }
@@ -607,7 +607,7 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Returns true if there is a poller and no thread waits in it, neither a timekeeper nor the helper thread.
+    /// Returns true if there is a poller and no thread waits in the poller, neither a timekeeper nor the helper thread.
     fn poller_lacks_waiter(&self) -> bool {
         self.poller().is_some() && self.idle.timekeeper().is_none() && !self.has_poll_thread()
     }

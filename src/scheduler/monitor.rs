@@ -99,7 +99,7 @@ pub(super) struct Seen {
 
 impl<T: Task> Scheduler<T> {
     /// Wakes or starts the monitor, because a worker begins to run tasks. If the thread of the monitor cannot be
-    /// started, the next call tries to start it again.
+    /// started, the next call tries to start this thread again.
     #[cold]
     pub(super) fn call_monitor(self: &Arc<Self>) {
         let mut worker_threads = self.worker_threads.lock();
@@ -107,7 +107,7 @@ impl<T: Task> Scheduler<T> {
             return;
         }
         self.monitor.state.store(AWAKE, Ordering::SeqCst);
-        // While the monitor slept, it did not update the time that the driver stores.
+        // While the monitor slept, the monitor did not update the time that the driver stores.
         let _ = self.driver.now();
         if std::mem::replace(&mut worker_threads.monitored, true) {
             drop(worker_threads);

@@ -41,8 +41,8 @@ const ASKED: u64 = 1 << 63;
 pub(crate) struct BlockedReport {
     /// Time since which the step counts as blocked.
     pub(crate) since: Instant,
-    /// Whether the monitor has asked the step to yield before it made the report. If the value is false, the step
-    /// itself has reported that it blocks.
+    /// Whether the monitor has asked the step to yield before the monitor made the report. If the value is false, the
+    /// step itself has reported that it blocks.
     pub(crate) was_asked: bool,
 }
 

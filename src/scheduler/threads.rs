@@ -251,8 +251,8 @@ impl<T: Task> Scheduler<T> {
     }
 
     /// Starts the helper thread. The helper thread waits in the poller until the scheduler stops. A scheduler without
-    /// workers needs the helper thread, because a polled guest cannot wait in the poller: its executor parks the thread
-    /// of the guest.
+    /// workers needs the helper thread, because a polled guest cannot wait in the poller: the executor of the guest
+    /// parks the thread of the guest.
     ///
     /// # Errors
     /// Returns the error of the system if the thread cannot be started.
@@ -425,12 +425,12 @@ impl<T: Task> Scheduler<T> {
     pub(super) fn replace(self: &Arc<Self>, slot: usize, step: Option<u64>) -> bool {
         let worker_slot = &self.worker_slots[slot];
         let mut worker_threads = self.worker_threads.lock();
-        // This thread compares the step's number before it calls `mark_handed_over`, because it cannot undo this call:
-        // the worker reads the state without this lock. Suppose that this thread undid `mark_handed_over`. If the
-        // worker had already seen HANDED_OVER, it would end a hand-over that was never counted. If the worker had
-        // called `rest` in the meantime, the slot would stay BUSY although the worker runs no task. The step may return
-        // between the comparison and `mark_handed_over`. In this case, this thread hands over the next step of the
-        // worker instead. This error causes an unnecessary change of threads, but all counts stay correct.
+        // This thread compares the step's number before it calls `mark_handed_over`, because this thread cannot undo
+        // this call: the worker reads the state without this lock. Suppose that this thread undid `mark_handed_over`.
+        // If the worker had already seen HANDED_OVER, the worker would end a hand-over that was never counted. If the
+        // worker had called `rest` in the meantime, the slot would stay BUSY although the worker runs no task. The step
+        // may return between the comparison and `mark_handed_over`. In this case, this thread hands over the next step
+        // of the worker instead. This error causes an unnecessary change of threads, but all counts stay correct.
         if step.is_some_and(|step| self.step_number(slot) != step) {
             if planted!("handover_is_undone") && worker_slot.mark_handed_over() {
                 worker_slot.resume();
@@ -438,7 +438,7 @@ impl<T: Task> Scheduler<T> {
             }
             return false;
         }
-        // If the step was already handed over, it has been blocked since the earlier hand-over.
+        // If the step was already handed over, the step has been blocked since the earlier hand-over.
         if step.is_none() && !worker_slot.is_handed_over() {
             worker_slot.set_blocked_since(self.driver.now(), false);
         }
@@ -500,7 +500,7 @@ impl<T: Task> Scheduler<T> {
         let one_too_many = worker_threads.active > worker_threads.target && !self.worker_slots[slot].is_handed_over();
         if one_too_many {
             worker_threads.active -= 1;
-            // After this line, no other thread can hand over this slot, because its state is FREE.
+            // After this line, no other thread can hand over this slot, because the state of the slot is FREE.
             self.worker_slots[slot].resume();
         }
         if worker_threads.active <= worker_threads.target {

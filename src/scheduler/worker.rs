@@ -62,8 +62,9 @@ pub(crate) struct Worker<T: Task> {
     /// Number of rounds of the next search.
     rounds: Cell<u32>,
     /// True if the worker must still check for a missing timekeeper. This field becomes true when this worker wakes up
-    /// and was the timekeeper. The field also becomes true under three conditions: this worker is the last searching
-    /// worker, it ends its search because it must call wakers or a hook, and the monitor is fast.
+    /// and was the timekeeper. The field also becomes true if three conditions hold together. First, this worker is the
+    /// last searching worker. Second, this worker ends its search because it must call wakers or a hook. Third, the
+    /// monitor is fast.
     kept_time: Cell<bool>,
     /// Whether the worker runs tasks only while an executor polls the worker. The executor may never poll the worker
     /// again.
@@ -261,7 +262,7 @@ impl<T: Task> Worker<T> {
     /// Queues a task in the global queue, so that the task runs after the local tasks. Only a worker with LIFO order
     /// calls this function. Returns false if this worker has no local task. In this case the caller need not wake
     /// another worker, because this worker takes the task itself. If this worker leaves its slot or waits before it
-    /// takes the task, it then wakes another worker.
+    /// takes the task, this worker then wakes another worker.
     #[cold]
     fn push_behind(&self, task: T) -> bool {
         let alone = self.queues.is_empty();

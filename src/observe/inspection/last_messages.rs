@@ -198,7 +198,7 @@ pub struct LastMessage {
     /// Kind of the event.
     pub kind: MessageKind,
     /// For a message: the process whose step sent the message. For an exit, a join or a leave: the process that exited,
-    /// joined or left. `None` if the runtime does not know the process: for example, a thread outside the processes has
+    /// joined or left. `None` if the runtime does not know the process. For example, a thread outside the processes has
     /// sent the message, a timer has sent the message, or the sender had waited for free space in the mailbox. Always
     /// `None` for an answer, a notice of a stream, and a cancellation.
     pub from: Option<Pid>,

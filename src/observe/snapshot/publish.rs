@@ -18,8 +18,8 @@ use crate::observe::snapshot::{Family, RuntimeMetrics, Value, check_labels};
 ///
 /// Pass the snapshots in the order in which they were taken. If several threads publish, each thread must lock the
 /// publisher before it takes its snapshot. A snapshot may be older than the snapshot of the previous call. In this
-/// case, the publisher still passes the counters and gauges of the older snapshot to the recorder. But it records no
-/// durations, because the earlier calls have already recorded all durations of the older snapshot.
+/// case, the publisher still passes the counters and gauges of the older snapshot to the recorder. But the publisher
+/// records no durations, because the earlier calls have already recorded all durations of the older snapshot.
 ///
 /// The publisher uses the recorder that is installed at the time of the call, and never installs a recorder. Install
 /// the recorder before the first call. The publisher cannot detect that no recorder is installed. Therefore a recorder

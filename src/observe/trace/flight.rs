@@ -156,9 +156,9 @@ impl FlightRecorder {
     /// Sets the maximum number of files that the runtime writes automatically or for consoles. Default: 8. There are
     /// three counters, each with this maximum: for panics and long steps, for signals, and for consoles. When a counter
     /// has reached the maximum, the runtime writes no further file for the causes of this counter. If several panics,
-    /// long steps or signals occur before the thread of the flight recorder begins to write a file, they share this
-    /// file. The name of the file contains the first of these causes. The file counts only toward the counter of this
-    /// cause.
+    /// long steps or signals occur before the thread of the flight recorder begins to write a file, the runtime writes
+    /// only one file for all of them. The name of this file contains the cause that occurred first. The file counts
+    /// only toward the counter of this cause.
     pub fn max_files(mut self, count: u32) -> Self {
         self.max_files = count;
         self
@@ -459,7 +459,7 @@ impl Recorder {
         flight.write_new(label, number, "console", write)
     }
 
-    /// Ends the reservation. If the file was not written, it does not count toward the maximum number of files.
+    /// Ends the reservation. A file that was not written does not count toward the maximum number of files.
     #[cfg(feature = "console")]
     pub(crate) fn release_file(&self, is_written: bool) {
         if let Some(flight) = self.flight.get() {
@@ -527,14 +527,14 @@ pub(crate) struct FlightCopy {
     now: u64,
     /// Start of the complete period: the copy contains all events from this time to `now`.
     complete_since: u64,
-    /// Number of records that were overwritten before they were copied.
+    /// Number of records that newer records had overwritten before the copy.
     overwritten: u64,
 }
 
 /// Copy of one ring.
 struct RingCopy {
     records: Vec<Record>,
-    /// Number of records that were overwritten before they were copied.
+    /// Number of records that newer records had overwritten before the copy.
     overwritten: u64,
 }
 

@@ -132,7 +132,7 @@ pub(super) struct Timeline {
     /// dead processes has begun.
     removal: u32,
     /// For each process, the arrows of the messages that the process has not received yet, in the order of the mailbox.
-    /// If the trace does not know the contents of a mailbox, its process is not in this map.
+    /// If the trace does not know the contents of a mailbox, the process of this mailbox is not in this map.
     messages: BTreeMap<u64, VecDeque<u64>>,
     /// Processes whose open slice is the state *ready*.
     ready: BTreeSet<u64>,

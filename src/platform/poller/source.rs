@@ -208,7 +208,7 @@ impl Source {
     }
 
     /// Marks the direction as not ready until its next event. A closed direction stays ready, because the system
-    /// reports no further event for it.
+    /// reports no further event for this direction.
     ///
     /// If an event arrives during this call, the direction may be ready or not ready after the call: the call may
     /// discard the event.
@@ -223,9 +223,9 @@ impl Source {
     /// Like [`clear`](Self::clear), but called when a read or a write has transferred fewer bytes than its buffer
     /// holds.
     ///
-    /// A closed direction stays ready, because the system reports no further event for it. After urgent data, the read
-    /// direction stays ready too. A read ends before the urgent byte although more bytes are available, and no event
-    /// reports these bytes.
+    /// A closed direction stays ready, because the system reports no further event for this direction. After urgent
+    /// data, the read direction stays ready too. A read ends before the urgent byte although more bytes are available,
+    /// and no event reports these bytes.
     pub(crate) fn drained(&self, direction: Direction, seen: Seen) {
         let stays = direction.closed() | if direction == Direction::Read { bit::URGENT } else { 0 };
         if seen.0 & stays == 0 {

@@ -22,7 +22,8 @@ const SPINS: u32 = 64;
 
 const FREE: u8 = 0;
 const HELD: u8 = 1;
-/// The lock is free, and no thread has locked it since a thread [marked](LockGuard::mark) the lock.
+/// No thread holds the lock. A thread has [marked](LockGuard::mark) the lock, and no thread has locked the lock since
+/// then.
 const MARKED: u8 = 2;
 
 /// A lock around plain data. A panic does not poison the lock. The state is directly before the value. So the state and

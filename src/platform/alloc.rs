@@ -2,9 +2,9 @@
 //! Each block consists of whole cache lines. Each thread caches blocks, and exchanges groups of blocks with a global
 //! depot.
 //!
-//! This file has unsafe code, because a special allocator makes a spawn cheaper. The allocation takes most of the time
-//! of a spawn. A block is often allocated on one thread and freed on another thread, and the allocators of most systems
-//! are slow in this case. With this allocator, a spawn on two cores is a third cheaper (bench `spawn`).
+//! This file has unsafe code, because a special allocator makes a spawn cheaper. The allocation of memory takes most of
+//! the time of a spawn. A block is often allocated on one thread and freed on another thread, and the allocators of
+//! most systems are slow in this case. With this allocator, a spawn on two cores is a third cheaper (bench `spawn`).
 //!
 //! The design is the magazine layer of Bonwick and Adams ("Magazines and Vmem", USENIX 2001). A magazine is a group of
 //! blocks. Each thread has two magazines for each block size, and at least one of these two magazines is full or empty.

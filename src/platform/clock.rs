@@ -20,11 +20,11 @@ use crate::platform::this_thread::THIS_THREAD;
 /// either real or virtual.
 ///
 /// The sum `Instant + Duration` is a later instant, and the difference `Instant - Duration` is an earlier instant. The
-/// difference `Instant - Instant` is the `Duration` between the two instants. All operations saturate. If the first
-/// instant is earlier than the second instant, this difference is zero. The difference `Instant - Duration` is never
-/// before the start. A sum is never later than the largest instant. The largest instant is about 584 years after the
-/// start, and means *never*. If a duration is subtracted from the largest instant, the result is the largest instant.
-/// Do not compare instants of different runtimes: the result has no meaning.
+/// difference `Instant - Instant` is the `Duration` between the two instants. All operations saturate. The difference
+/// `Instant - Instant` is zero if the first instant is earlier than the second instant. The difference `Instant -
+/// Duration` is never before the start. A sum is never later than the largest instant. The largest instant is about 584
+/// years after the start, and means *never*. If a duration is subtracted from the largest instant, the result is the
+/// largest instant. Do not compare instants of different runtimes: the result has no meaning.
 ///
 /// With the feature `serde`, an instant implements `Serialize`. The serialized value is the number of nanoseconds since
 /// the start.

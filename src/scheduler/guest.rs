@@ -275,8 +275,8 @@ impl WaitingGuests {
     /// executor may never poll a polled guest again. In contrast, a woken thread in `block_on` always reacts: the
     /// thread tries to occupy a slot, or the thread leaves and wakes the next guests. If this function returned the
     /// wakers of all guests, each vacant slot would wake every waiting guest. Therefore this function returns at most
-    /// [`WAKES_PER_VACANCY`] wakers. Suppose that a thread in `block_on` waits behind this number of polled guests or
-    /// more. Then the thread gets no wake-up, and tries again after [`PARK_WITHOUT_SLOT`].
+    /// [`WAKES_PER_VACANCY`] wakers. Suppose that a thread in `block_on` waits behind `WAKES_PER_VACANCY` or more
+    /// polled guests. Then the thread gets no wake-up, and tries again after [`PARK_WITHOUT_SLOT`].
     pub(super) fn next_wakers(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
         while wakers.len() < WAKES_PER_VACANCY

@@ -527,14 +527,14 @@ pub(crate) struct FlightCopy {
     now: u64,
     /// Start of the complete period: the copy contains all events from this time to `now`.
     complete_since: u64,
-    /// Number of records that newer records had overwritten before the copy.
+    /// Number of records that newer records had overwritten before the reader copied these records.
     overwritten: u64,
 }
 
 /// Copy of one ring.
 struct RingCopy {
     records: Vec<Record>,
-    /// Number of records that newer records had overwritten before the copy.
+    /// Number of records that newer records had overwritten before the reader copied these records.
     overwritten: u64,
 }
 

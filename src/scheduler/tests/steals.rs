@@ -13,7 +13,7 @@ fn depths(scheduler: &Scheduler<Job>) -> [usize; 2] {
     [0, 1].map(|slot| scheduler.remotes[slot].len())
 }
 
-/// 4.2a, 9.1b: one thread acts as one worker, and then as another worker. Each attempt to steal has an exact result.
+/// 4.2a, 9.1b: one thread acts alternately as two workers. Each attempt to steal has an exact result.
 #[test]
 fn each_attempt_to_steal_is_counted_with_its_result() {
     let scheduler = Scheduler::<Job>::new(options(2), Moved::default(), Arc::new(Metrics::new(SLOTS))).unwrap();

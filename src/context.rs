@@ -162,9 +162,9 @@ impl<M: Send + 'static> Context<M> {
     /// future of a call at the same time.
     ///
     /// The body can also send the mailbox to another thread or to another process. The mailbox then remains the only
-    /// receiver of this process. If the mailbox is dropped, the process still accepts messages until it exits, but no
-    /// code can receive these messages. A call to the process then waits until the process exits. A process that needs
-    /// no messages has the message type `()`.
+    /// receiver of this process. If the mailbox is dropped, the process still accepts messages until the process exits,
+    /// but no code can receive these messages. A call to the process then waits until the process exits. A process that
+    /// needs no messages has the message type `()`.
     pub fn split(self) -> (SelfHandle<M>, Mailbox<M>) {
         (self.mailbox.me().clone(), self.mailbox)
     }

@@ -33,8 +33,8 @@ use crate::process::state::budget::BudgetPause;
 /// use an address. Two addresses of the same process are equal.
 ///
 /// An address does not keep its process alive. But an address keeps two things in memory: the memory block of the
-/// process, and the handlers of its runtime. An address that outlives its runtime also keeps about 380 KiB of memory. A
-/// [`Pid`] keeps nothing.
+/// process, and the handlers of the process's runtime. If an address outlives the runtime of the process, the address
+/// also keeps about 380 KiB of the runtime's memory. A [`Pid`] keeps nothing.
 ///
 /// ```
 /// use procession::{Address, Context, Exit, Runtime};
@@ -126,7 +126,7 @@ impl<M: Send + 'static> Address<M> {
     /// messages and events. The messages that [`receive_where`](crate::Mailbox::receive_where) has skipped are also
     /// unread messages. The receiver reads urgent messages in the order of their arrival.
     ///
-    /// Urgent messages do not count as normal messages for the [`MailboxCapacity`](crate::MailboxCapacity). A mailbox
+    /// Urgent messages do not count as normal messages of the [`MailboxCapacity`](crate::MailboxCapacity). A mailbox
     /// with a capacity of n stores at most n normal messages and at most n urgent messages. The mailbox refuses further
     /// urgent messages, and never drops an urgent message. A [`Pool`](crate::Pool) passes an urgent message to one of
     /// its members. If no member accepts the urgent message, the send fails.
@@ -231,8 +231,8 @@ impl<M: Send + 'static> Address<M> {
     /// - the largest number of messages that the receiver has taken out of the mailbox in one operation;
     /// - the number of messages that are in the mailbox now.
     ///
-    /// The receiver takes messages out of the mailbox in batches, and keeps a batch in a buffer. The result does not
-    /// include the messages in this buffer.
+    /// The receiver takes messages out of the mailbox in batches, and stores each batch in a buffer. The result does
+    /// not include the messages in this buffer.
     pub fn peak_mailbox_len(&self) -> usize {
         self.control.inbox.high()
     }

@@ -117,12 +117,12 @@ type PendingReply<T> = ReplyReceiver<Caller, CallRecord, Answer<T>>;
 /// The process, host or yield to which a call belongs. Each variant gives access to a host. The caller and the callee
 /// of a call share one value of this type.
 enum Caller {
-    /// The calling process. As soon as the request is sent, the process counts the call as an operation for which it
-    /// waits.
+    /// The calling process. As soon as the request is sent, the process counts the call as an operation that the
+    /// process waits for.
     Process(ProcessRef),
     /// The calling process. The call was made in a turn of this process, through an address or through a host. A
-    /// handler may own the future of such a call, or the future may move to another process. Therefore, the process
-    /// counts the call only if the last poll of the future was in a step of the process.
+    /// handler may own the future of such a call, or the future may move to a process other than the calling process.
+    /// Therefore, the process counts the call only if the last poll of the future was in a step of the process.
     Within(ProcessRef),
     /// The callee. This variant is used if the call was made through an address, and not in a turn of a process.
     Callee(Ref<dyn AnyControl>),
@@ -165,8 +165,8 @@ impl Caller {
         self.calling_process().is_some_and(ProcessRef::is_here)
     }
 
-    /// Returns two values. The first is true if this thread runs a step of the calling process. The second is true if,
-    /// in addition, `waker` is the waker of the process's task.
+    /// Returns two values. The first value is true if this thread runs a step of the calling process. The second value
+    /// is true if this thread runs a step of the calling process, and `waker` is the waker of the process's task.
     #[inline]
     fn polled_by(&self, waker: &Waker) -> (bool, bool) {
         let Some(process) = self.calling_process() else { return (false, false) };
@@ -220,19 +220,19 @@ fn finish<T: Send + 'static>(to: Replier<T>, value: T) -> Result<(), T> {
     Ok(())
 }
 
-/// The right to answer a call. The request message contains the `Reply`. The callee can [`forward`](Self::forward) the
-/// `Reply` to another process. The size of a `Reply` is one word.
+/// Handle with which the callee answers a call. The request message contains the `Reply`. The callee can
+/// [`forward`](Self::forward) the `Reply` to another process. The size of a `Reply` is one word.
 ///
-/// If an unanswered `Reply` is dropped, the caller gets [`CallError::Dropped`]. If a process exits while it holds the
-/// `Reply`, the caller gets [`CallError::Died`] with this exit instead. The caller also gets [`CallError::Died`] if a
-/// process exits while an unread message in its mailbox contains the `Reply`. The caller gets [`CallError::Died`] as
-/// soon as the exit is known.
+/// If an unanswered `Reply` is dropped, the caller gets [`CallError::Dropped`]. If the process that holds the `Reply`
+/// exits, the caller gets [`CallError::Died`] with the exit of this process instead. The caller also gets
+/// [`CallError::Died`] if a process exits and an unread message in the mailbox of this process contains the `Reply`.
+/// The caller gets [`CallError::Died`] as soon as the exit is known.
 ///
 /// If a step drops the `Reply`, the caller gets the error at the end of the step, because only the end of the step
 /// shows whether the process exits. However, if the step then calls [`block_in_place`](crate::block_in_place()) or
 /// [`Runtime::block_on`](crate::Runtime::block_on), the caller gets [`CallError::Dropped`] at this call. If the step
-/// waits for the caller, and blocks its thread in another way, the step waits forever. Such a step must block inside
-/// `block_in_place`.
+/// waits for the caller and blocks its thread without one of these two functions, the step waits forever. Such a step
+/// must block inside `block_in_place`.
 pub struct Reply<T: Send + 'static> {
     to: Option<Replier<T>>,
 }
@@ -283,7 +283,8 @@ impl<T: Send + 'static> Reply<T> {
     /// The first `forward` of a `Reply` must run in a step of the process that received the request. On a thread that
     /// runs no process, the first `forward` only sends the message. If a [`Pool`](crate::Pool) is called, the pool
     /// counts as the receiver of the request. In this case, a `forward` in a member of the pool does not change the
-    /// callee of the call. If `to` belongs to another runtime, the callee is no longer known.
+    /// callee of the call. If the caller and `to` belong to different runtimes, inspections no longer know the callee
+    /// of the call.
     ///
     /// In addition to the cost of a plain send, `forward` costs about three short critical sections and three small
     /// allocations.
@@ -668,7 +669,7 @@ fn send_request<N: Send + 'static>(host: &Host, to: &DestinationRef<'_, N>, requ
 /// Creates a call and its request, but does not send the request. The caller of this function must send the returned
 /// request. If `calling_process` is `None`, the call belongs to the process whose step this thread runs. If this thread
 /// runs no step of a process, the call belongs to the host. `callee` is the callee's pid as one word (`Pid::word`), or
-/// 0 if the callee is not known. `line` is the line that makes the call.
+/// 0 if the callee is not known. `line` is the source line that makes the call.
 pub(crate) fn sent_elsewhere<N, T: Send + 'static>(
     host: &Host,
     calling_process: Option<ProcessRef>,
@@ -783,7 +784,7 @@ impl Host {
     }
 }
 
-/// Sends a request for a hand-written process. The reply answers the yield with this tag.
+/// Sends a request on behalf of a hand-written process. The reply answers the yield with this tag.
 pub(crate) fn call_as_yield<N: Send + 'static, T: Send + 'static>(
     control: &Ref<dyn AnyControl>,
     tag: Tag,

@@ -19,12 +19,12 @@ use crate::process::state::budget::BudgetPause;
 /// wrapper ends the turn when the budget is spent. The wrapper can yield before a poll of the future, but not during a
 /// poll. A pending future uses no budget. The future of an async handler also has a budget. A future of
 /// [`Host::spawn_future`](crate::Host::spawn_future), [`Runtime::run`](crate::Runtime::run) or
-/// [`Runtime::block_on`](crate::Runtime::block_on) also has a budget. In a future that another executor polls outside
-/// the runtime, the wrapper has no effect.
+/// [`Runtime::block_on`](crate::Runtime::block_on) also has a budget. If an executor outside the runtime polls the
+/// future, the wrapper has no effect.
 ///
 /// If a step blocks its thread to wait for a future, the step must use [`Runtime::block_on`](crate::Runtime::block_on).
-/// The `block_on` of another crate never refills the budget of the turn. Therefore, a spent budget stays spent. Each
-/// wrapped future then needs one more poll, and the other processes of the worker do not run.
+/// A `block_on` function of another crate never refills the budget of the turn. Therefore, a spent budget stays spent.
+/// Each wrapped future then needs one more poll, and the other processes of the worker do not run.
 ///
 /// A hand-written process does not need this wrapper. Each [step](crate::Process::step) can do a part of the work and
 /// return [`Next::Again`](crate::Next::Again).

@@ -37,7 +37,8 @@ use crate::process::state::current::{Current, InTurn};
 enum Poller {
     /// The task of the process polls the mailbox in a turn of the process.
     Task(InTurn),
-    /// Another caller polls the mailbox, for example a combinator, another thread or another process.
+    /// A caller other than the task of the process polls the mailbox, for example a combinator, another thread or
+    /// another process.
     Other,
 }
 
@@ -61,8 +62,8 @@ enum Known {
 /// until it is dropped or killed.
 ///
 /// A process has only one receiver at a time. A mailbox can be [split](crate::Context::split) from its context and sent
-/// to another thread or process. After the send, the mailbox is still the receiver of the process. Another receiver
-/// replaces a mailbox in two cases:
+/// to another thread or process. After this move, the mailbox is still the receiver of the process whose context was
+/// split. Another receiver replaces a mailbox in two cases:
 ///
 /// - An [upgrade](crate::Context::upgrade) gave this mailbox to a new body, and the new body failed to start. The
 ///   process then receives through the mailbox of the old body again.
@@ -95,9 +96,9 @@ impl<M: Send + 'static> fmt::Debug for Mailbox<M> {
 /// Converts a signal, which is any event except a message, into an [`Event`]. An async receiver has read the signal
 /// from the inbox. Returns `None` if the process no longer wants the signal.
 ///
-/// An async body awaits its commands as futures, so their answers do not arrive as events. However, a hand-written
-/// process may yield commands, and may then delegate its steps to an entry point. The answers to these commands arrive
-/// as events.
+/// An async body awaits its commands as futures, so the answers to these commands do not arrive as events. However, a
+/// hand-written process may yield commands, and may then delegate its steps to an entry point. The answers to these
+/// commands arrive as events.
 pub(crate) fn event_of<M>(head: &Head, signal: Signal) -> Option<Event<M>> {
     match signal {
         Signal::Completed(completed) => {
@@ -124,9 +125,9 @@ impl<M: Send + 'static> Mailbox<M> {
         Self { me: SelfHandle::new(control), front }
     }
 
-    /// Starts the trial of a new body. During the trial, an upgrade runs the new body until this body has started or
-    /// failed. Creates a new receiver, which replaces this receiver until the trial ends. The new receiver gets the
-    /// messages that this receiver has read ahead or stashed.
+    /// Creates a new receiver for the new body of an upgrade, and begins the trial of this new receiver. The trial
+    /// lasts until the new body has started or failed. During the trial, the new receiver replaces this receiver. The
+    /// new receiver gets the messages that this receiver has read ahead or stashed.
     ///
     /// # Errors
     /// Fails if another receiver has already replaced this receiver.
@@ -475,8 +476,8 @@ impl<M: Send + 'static> Mailbox<M> {
             return Poll::Pending;
         }
         // A body may ignore the error of its cancellation, and may receive in a loop. Therefore the budget is checked
-        // before the cancellation. In the task of the process, `spend` would give the same result, but would compare
-        // more values.
+        // before the cancellation. In the task of the process, `spend` would return the same result as
+        // `spend_for_mailbox`, but would compare more values.
         let has_unit = match poller {
             Poller::Task(_) => Current::with(Current::spend_for_mailbox),
             Poller::Other => self.spend(),
@@ -522,9 +523,9 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// Returns the kind of caller that polls the mailbox. In a step of the process, this function also clears the note
-    /// about the mailbox in [`Current`]. The note describes the mailbox before this poll, so the note is no longer
-    /// valid.
+    /// Returns the kind of caller that polls the mailbox. In a step of the process, this function also clears the
+    /// record about the mailbox in [`Current`]. The record describes the mailbox before this poll, so the record is no
+    /// longer valid.
     #[inline]
     fn poller(&self, cx: &Cx<'_>) -> Poller {
         Current::with(|current| {
@@ -570,8 +571,8 @@ impl<M: Send + 'static> Mailbox<M> {
         });
     }
 
-    /// Tells the inspection that the mailbox is polled outside its process. This function has no effect if the mailbox
-    /// belongs to no process, or if this thread runs a step of its process.
+    /// Records, for inspections, that the mailbox is polled outside its process. This function has no effect if the
+    /// mailbox belongs to no process, or if this thread runs a step of its process.
     #[cold]
     fn note_elsewhere(&self) {
         let control = self.me.control();
@@ -580,8 +581,8 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// Takes one unit from the budget of the turn. Returns false if the budget was already spent. If another executor
-    /// polls the mailbox outside the runtime, there is no budget. In this case, this function returns true and takes no
+    /// Takes one unit from the budget of the turn. Returns false if the budget was already spent. If an executor
+    /// outside the runtime polls the mailbox, there is no budget. In this case, this function returns true and takes no
     /// unit.
     #[inline]
     fn spend(&self) -> bool {
@@ -608,9 +609,9 @@ impl<M: Send + 'static> Mailbox<M> {
     /// unit of the budget in this turn. Otherwise the process could take one message more in this turn than the budget
     /// allows.
     ///
-    /// A combinator or the `block_on` of another crate polls the mailbox with its own waker. Such a `block_on` never
-    /// ends the turn, so the budget stays spent. Therefore, with such a waker, the mailbox takes one message after each
-    /// pause.
+    /// A combinator, or a `block_on` function of another crate, polls the mailbox with a waker that is not the waker of
+    /// the task. Such a `block_on` never ends the turn, so the budget stays spent. Therefore, if the mailbox is polled
+    /// with such a waker, the mailbox takes one message after each pause.
     #[cold]
     fn pause(&mut self, cx: &Cx<'_>) -> bool {
         let address = self.me.control().address();
@@ -680,8 +681,8 @@ impl<M: Send + 'static> Mailbox<M> {
         }
         let exit = self.me.control().head.exit();
         if exit.is_some() {
-            // The exit of the process collects the stored wakers only once. Perhaps the exit did this before this waker
-            // was stored. In this case, only this line drops this waker.
+            // The exit of the process collects the stored wakers only once. The exit may have collected the wakers
+            // before this waker was stored. In this case, only this line drops this waker.
             drop(self.me.control().inbox.take_receiver_waker());
         }
         // A cancel request first sets its flag, and then looks for a waiting receiver. This code first registers the
@@ -698,7 +699,7 @@ impl<M: Send + 'static> Stream for Mailbox<M> {
     type Item = M;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Option<M>> {
-        // The future that polls the stream belongs to another crate, so its line is not known.
+        // The future that polls the stream belongs to another crate, so the source line of this future is not known.
         self.note_line(None);
         self.poll_receive(cx).map(Result::ok)
     }
@@ -716,8 +717,8 @@ impl<M: Send + 'static> Unpin for Mailbox<M> {}
 impl<M: Send + 'static> Drop for Mailbox<M> {
     fn drop(&mut self) {
         let control = &self.me.control();
-        // If the mailbox belongs to no process, its pid is not released by the exit of a process. Therefore this drop
-        // must release the pid.
+        // If the mailbox belongs to no process, no exit of a process releases the pid of the mailbox. Therefore this
+        // drop must release the pid.
         if control.head.is_outside() || !self.front.is_empty() {
             control.leave(&mut self.front);
         }

@@ -35,12 +35,12 @@ use crate::process::state::current::Current;
 /// Handle of a process to itself. A `SelfHandle` has all operations of a [`Context`](crate::Context), but cannot
 /// receive messages or events.
 ///
-/// A `SelfHandle` is cheap to clone. Its methods return futures that do not borrow the `SelfHandle`, except for
-/// [`yield_now`](Self::yield_now) and [`scope`](Self::scope). Most futures start their operation at the first poll. The
-/// time of [`sleep`](Self::sleep) and [`timeout`](Self::timeout) starts when the method is called. If a future is
-/// dropped, its operation is cancelled. However, if a call has already sent its request, the request stays in the
-/// mailbox of the callee. Only the process itself can poll the futures of [`perform`](Self::perform) and
-/// [`stream`](Self::stream).
+/// A `SelfHandle` is cheap to clone. The futures of [`yield_now`](Self::yield_now) and [`scope`](Self::scope) borrow
+/// the `SelfHandle`. The futures of all other methods do not borrow the `SelfHandle`. Most futures start their
+/// operation at the first poll. The duration of a [`sleep`](Self::sleep) or a [`timeout`](Self::timeout) starts when
+/// the method is called. If a future is dropped, its operation is cancelled. However, if a call has already sent its
+/// request, the request stays in the mailbox of the callee. Only the process itself can poll the futures of
+/// [`perform`](Self::perform) and [`stream`](Self::stream).
 pub struct SelfHandle<M = Payload> {
     control: Ref<Control<M>>,
 }
@@ -224,8 +224,9 @@ impl<M: Send + 'static> SelfHandle<M> {
         Sleep::for_time(self.sleeper(), self.seen_now(), time, Some(Location::caller()))
     }
 
-    /// Reads the clock. If this thread runs a step of this process, the method also records this time as a time of the
-    /// current turn. A sleep needs this record to reuse the timer of an earlier sleep.
+    /// Reads the clock. If this thread runs a step of this process, the method also reports the read time to the
+    /// current turn. The turn records its first such time, and a sleep needs this record to reuse the timer of an
+    /// earlier sleep.
     #[inline(never)]
     fn seen_now(&self) -> Instant {
         let now = self.now();

@@ -3,8 +3,8 @@
 //! given number of processes have replied.
 //!
 //! A multi-call stores its calls in a `FuturesUnordered`, which polls only the calls that were woken. Therefore a
-//! multi-call to n processes polls calls about n times, and not n² times. This file adds the sends, the end of the
-//! multi-call, and the time limit.
+//! multi-call to n processes polls its calls about n times in total, and not n² times. This file adds the sends, the
+//! end of the multi-call, and the time limit.
 
 use std::any::type_name;
 use std::fmt;
@@ -58,10 +58,11 @@ pub(crate) trait Expand<N> {
 ///   or has not [started](crate::JoinHandle::started) yet, the multi-call sends one request to the pool itself, and one
 ///   member answers. A request to a member does not wait in the queue of the pool, and overtakes the messages in this
 ///   queue. A full member refuses the request;
-/// - any other [`Target`](crate::Target), for example an address: the process of the target. A multi-call to a name
-///   that no process has calls no process. A text is the name of a process, and not the name of a group;
-/// - a slice or a `Vec` of addresses: the processes of the addresses, in order. In such a list, the address of a pool
-///   stands for one process, and not for the members of the pool. To call a group whose name is a text, pass
+/// - any other [`Target`](crate::Target), for example an address: the process of the target. If the target is a name
+///   and no process has this name, the multi-call calls no process. A text is the name of a process, and not the name
+///   of a group;
+/// - a slice or a `Vec` of addresses: the processes of the addresses, in order. In a slice or a `Vec`, the address of a
+///   pool stands for one process, and not for the members of the pool. To call a group whose name is a text, pass
 ///   `&host.members(name)`.
 #[expect(private_bounds, reason = "only the crate lists the processes")]
 pub trait Callees<N>: Expand<N> {}
@@ -119,7 +120,7 @@ pub(crate) fn expand_destination<N: Send + 'static>(
         DestinationRef::Here(control) => return members(control),
         DestinationRef::Pid(pid) => match host.shared().pid_table.get(pid) {
             Some(control) => control,
-            // The process has exited, or the process runs on another node.
+            // The process has exited, or the process runs on a remote node.
             None => return vec![Callee { pid, to: Destination::Pid(pid) }],
         },
         DestinationRef::Name(name) => match host.namespace().names().get(name) {

@@ -321,9 +321,10 @@ impl<C: Command> Perform<C> {
     }
 
     /// Lets the command continue, and discards its answer. If the process has not yielded the command yet, this method
-    /// yields the command. The method can yield the command only in a step of the process. `detach` can also be called
-    /// outside the steps of the process, before the step that yielded the command has returned. Such a call may cancel
-    /// the command. The exit of the process cancels all commands of the process, including a detached command.
+    /// yields the command. The method can yield the command only in a step of the process. A call of `detach` may
+    /// cancel the command if two conditions hold: the call happens outside the steps of the process, and the step that
+    /// yielded the command has not returned yet. The exit of the process cancels all commands of the process, including
+    /// a detached command.
     pub fn detach(mut self) {
         let _ = self.0.launch(|| AnswerTarget::Discard, None);
         if let State::Inline(number) = self.0.state
@@ -390,8 +391,8 @@ impl<C: Command> Future for Perform<C> {
                 None => Failure::Cancelled,
             },
         };
-        // No handler has answered. Perhaps the future has not waited at all. But a body that repeats the command must
-        // let other tasks run. After a pause, the next poll finds the failure again.
+        // No handler has answered. The future may have failed without a wait. A body that repeats the command must
+        // nevertheless let other tasks run. After a pause, the next poll finds the failure again.
         ready!(pause.spend(cx));
         match failure {
             // There is no command to cancel. A second cancellation would store a record for an answer that never

@@ -104,7 +104,7 @@ pub trait Process: 'static {
     /// Handles the events that have arrived since the last step. The result is the next action of the process.
     ///
     /// The first step follows immediately after `init`, and may have no events. If a step does not read all its events,
-    /// the next step starts with the unread events.
+    /// the next step first gets the unread events.
     ///
     /// # Errors
     /// If this method returns an error, the process exits with this [`Exit`].
@@ -177,7 +177,7 @@ impl<M: Send + 'static> Mail<M> {
     }
 
     /// Returns true if new events have arrived and the step has not checked the inbox. In this case, the task must run
-    /// another step of the process. The task of the process calls this function after each step.
+    /// one more step of the process. The task of the process calls this function after each step.
     pub(crate) fn missed(&mut self, control: &Control<M>, turn: InTurn) -> bool {
         if self.look == Look::Cut {
             return true;
@@ -247,8 +247,8 @@ const COLLECT_AT: usize = 32;
 pub struct Events<'a, M> {
     mail: &'a mut Mail<M>,
     control: &'a Control<M>,
-    /// Because of this field, `Events` is not `Send`. No other thread may read the mailbox at the same time as the
-    /// process.
+    /// Because of this field, `Events` is not `Send`. While the process reads the mailbox, no other thread may read the
+    /// mailbox.
     here: PhantomData<*const ()>,
     /// The table of yields. In each step, the process looks up the table at most once. A lookup is slow, because the
     /// lookup reads a cache line that other cores write when they answer yields.
@@ -425,9 +425,9 @@ pub struct StepOutput<'a, M: Send + 'static> {
     output: fn() -> (TypeId, &'static str),
     /// The process that replaces the present process after the step.
     successor: Option<Box<dyn Any + Send>>,
-    /// The table of yields and the counters. The control block contains the pointers to both. These pointers and the
-    /// reference count of the control block are in the same cache line. Threads that answer commands change this count.
-    /// Therefore a step reads the two pointers only once.
+    /// The table of yields and the counters. The control block contains the pointers to the table and to the counters.
+    /// These pointers and the reference count of the control block are in the same cache line. Threads that answer
+    /// commands change this count. Therefore a step reads the two pointers only once.
     for_commands: OnceCell<(&'a Yields, &'a Metrics)>,
 }
 

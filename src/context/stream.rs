@@ -28,7 +28,7 @@ pub struct ItemStream<C: StreamCommand> {
     body_yield: BodyYield<C>,
     /// The answer to the command. The field is set when all items have been pulled, or when the stream has failed.
     last: Option<Answer>,
-    /// Without the budget, a body that pulls many items would keep its worker.
+    /// Without the budget, a body that pulls many items would occupy its worker for a long time.
     pause: BudgetPause,
 }
 

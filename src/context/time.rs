@@ -144,7 +144,7 @@ impl Sleep {
     }
 
     /// Returns whether the timer of this sleep also fits the new deadline. If the sleep keeps the timer, the timer
-    /// wakes the process at the old deadline, and the process polls the sleep again. The timer must not have fired
+    /// wakes the process at the old deadline, and the process then polls the sleep again. The timer must not have fired
     /// before this turn.
     fn may_keep_timer(&self) -> bool {
         let (Sleeper::Process(process), Some(timer)) = (&self.sleeper, &self.timer) else { return false };
@@ -191,8 +191,8 @@ impl Sleep {
         self.sleeper.host().now()
     }
 
-    /// Keeps the timer of this sleep for the next sleep of the process. Returns false if this sleep has no timer, or if
-    /// the thread cannot keep the timer for the process.
+    /// Leaves the timer of this sleep for the next sleep of the process. Returns false if this sleep has no timer, or
+    /// if the thread cannot keep the timer for the process.
     #[inline]
     fn passes_timer(&self) -> bool {
         match (&self.sleeper, &self.timer) {
@@ -398,8 +398,8 @@ impl<F: Future> Future for Timeout<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        // The future is polled before the timer. A late poll may find that the future and the timer are ready. In this
-        // case, the output of the future is returned.
+        // The future is polled before the timer. A late poll may find that both the future and the timer are ready. In
+        // this case, the output of the future is returned.
         if let Poll::Ready(output) = this.future.poll(cx) {
             return Poll::Ready(Ok(output));
         }
@@ -446,7 +446,7 @@ impl Host {
     }
 
     /// Returns a future that resolves when the duration `time` has passed. The duration starts when this method is
-    /// called. A process, a thread or a task of another executor can await this future.
+    /// called. A process, a thread, or a task of an executor outside the runtime can await this future.
     ///
     /// The workers and the guest threads of the runtime fire its timers. If the runtime has no workers, a sleep on any
     /// other thread uses the alarm thread of the program. If the number of workers is later

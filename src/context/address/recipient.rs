@@ -63,8 +63,8 @@ impl<A: Send + 'static, M: From<A> + Send + 'static> Takes<A> for Control<M> {
             self.head.count(Counter::Refused);
             return Err(SendError::new(refusal, message).to(Addressee::Process(self.head.pid())));
         }
-        // The conversion runs user code, so no lock may be held here. A converted message cannot be converted back to
-        // `A`. Therefore, if the mailbox refuses the converted message, this message becomes a dead letter.
+        // The conversion runs user code, so this thread must hold no lock here. A converted message cannot be converted
+        // back to `A`. Therefore, if the mailbox refuses the converted message, this message becomes a dead letter.
         if let Err((_, message)) = self.push(M::from(message)) {
             self.head.host().dead_letters_of(&self.head, std::iter::once(message));
         }
@@ -136,8 +136,8 @@ impl<A> Recipient<A> {
     /// The method first checks that the mailbox accepts messages. The method then converts the message and sends the
     /// converted message. If the mailbox is closed or full after the conversion, the send still succeeds. The converted
     /// message then becomes a [dead letter](crate::Host::dead_letters). In a [pool](crate::Pool) that routes by key,
-    /// the converted message also becomes a dead letter if only the member for its key is full. The key is known only
-    /// after the conversion.
+    /// the converted message also becomes a dead letter if the member for the key of the message is full, even if other
+    /// members have free space. The reason is that the key is known only after the conversion.
     ///
     /// # Errors
     /// Returns the message in three cases:

@@ -109,11 +109,11 @@ enum State<M: Send + 'static> {
 /// of waiting senders. A sent message takes one unit from the [budget](crate::should_yield) of the turn. If the budget
 /// is spent, the first poll lets other processes run, and the second poll sends the message. When the mailbox has free
 /// space again, the first message of this queue enters the mailbox. Thus, waiting messages enter the mailbox in the
-/// order in which they were added to this queue. If the same sender later sends another message with `send`, this
-/// message may overtake the waiting message. The future waits for free space even if the
-/// [`MailboxCapacity`](crate::MailboxCapacity) of the mailbox drops messages.
+/// order in which they were added to this queue. If the same sender later sends a second message with `send`, the
+/// second message may overtake the waiting message. The future waits for free space even if the
+/// [`MailboxCapacity`](crate::MailboxCapacity) says that a full mailbox drops messages.
 ///
-/// The receiver can also be a process of another node, or an attached [`Deliver`](crate::Deliver). Such a receiver
+/// The receiver can also be a process of a remote node, or an attached [`Deliver`](crate::Deliver). Such a receiver
 /// accepts or refuses the message immediately, and the future never waits.
 ///
 /// # Errors
@@ -133,7 +133,8 @@ enum State<M: Send + 'static> {
 pub struct SendWait<M: Send + 'static> {
     state: State<M>,
     limit: Option<Box<Sleep>>,
-    /// Whether the wait has a time limit. The limit is in `limit`, or in the future that owns this future.
+    /// Whether the wait has a time limit. The time limit is in the field `limit`, or in the future that owns this
+    /// future.
     is_limited: bool,
     pause: BudgetPause,
     /// Source line at which the future was created. Inspections show this line.
@@ -152,8 +153,8 @@ impl<M: Send + 'static> fmt::Debug for SendWait<M> {
 }
 
 /// Puts a message into a mailbox. If the mailbox is full and `cx` is `Some`, puts the message into the queue of waiting
-/// senders. In this case, the closure `wait` creates the new state of the future. `is_limited` tells whether the send
-/// has a time limit, and `line` is its source line.
+/// senders. In this case, the closure `wait` creates the new state of the future. `is_limited` says whether the send
+/// has a time limit, and `line` is the source line of the send.
 fn enter<N: Send + 'static, M: Send + 'static>(
     control: Ref<Control<M>>,
     message: M,
@@ -294,8 +295,8 @@ impl<M: Send + 'static> Future for SendWait<M> {
                 self.limit = None;
                 return polled;
             }
-            // The message waits. Without a time limit, nothing is left to do. With a time limit, the code below also
-            // sets the timer.
+            // The message waits. If the send has no time limit, this poll is complete. If the send has a time limit,
+            // the code below also sets the timer.
             if self.limit.is_none() {
                 return Poll::Pending;
             }

@@ -1,6 +1,6 @@
 //! The cell that the caller and the callee of one call share. The cell contains a [reply slot](ReplySlot) for the
-//! answer. The caller has the [`ReplyReceiver`], and the callee has the [`ReplySender`]. The caller or the callee may
-//! drop its half first. The cell also has a part that only the caller accesses. This part contains the state of the
+//! answer. The caller has the [`ReplyReceiver`], and the callee has the [`ReplySender`]. Either of the two halves may
+//! be dropped first. The cell also has a part that only the caller accesses. This part contains the state of the
 //! request.
 //!
 //! Usually, the task of a process makes a call, and then waits only for the answer. Therefore, if a process makes a
@@ -261,7 +261,7 @@ mod tests {
     }
 
     /// The methods of each half give access to the parts that belong to this half. The callee's half is alone if the
-    /// other half was dropped or never existed.
+    /// caller's half was dropped or never existed.
     #[test]
     fn the_halves_give_access_to_their_parts() {
         let (mut receiver, mut sender, wakes) = cell(false);

@@ -1,5 +1,5 @@
-//! The receive operations of a mailbox. If an operation is dropped while it is pending, its receiver stays registered
-//! in the inbox. The inspection must know that this receiver no longer waits for a message.
+//! The receive operations of a mailbox. If a pending operation is dropped, the receiver stays registered in the inbox.
+//! The inspection must know that this receiver no longer waits for a message.
 //!
 //! A [`Receive`] does not implement `Drop`, so the inspection does not notice that a `Receive` is dropped. An
 //! implementation of `Drop` would extend the borrow of the mailbox to the end of the scope. Programs that use the
@@ -16,8 +16,8 @@ use crate::process::exit::Exit;
 
 /// A receive operation. The operation borrows the mailbox until the operation ends.
 ///
-/// When the operation ends, the code sets the field to `None`. Therefore the compiler can remove the code that drops an
-/// ended operation.
+/// When the operation ends, the code sets the field of this value to `None`. Therefore the compiler can remove the code
+/// that drops an ended operation.
 #[derive(Debug)]
 pub(super) struct Operation<'a, M: Send + 'static>(Option<&'a mut Mailbox<M>>);
 

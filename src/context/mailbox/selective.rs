@@ -1,5 +1,6 @@
 //! Selective receive: a receiver takes the first message that a closure accepts, and leaves the other messages in the
-//! mailbox. [`Mailbox::receive_where`] looks at all messages. [`Mailbox::offer`] looks at the messages of a bounded queue.
+//! mailbox. [`Mailbox::receive_where`] looks at all messages. [`Mailbox::offer`] looks at the messages of a bounded
+//! queue.
 
 use std::panic::Location;
 use std::task::{Context as Cx, Poll};
@@ -107,8 +108,8 @@ impl<M: Send + 'static> Mailbox<M> {
         let (mut number, mut left) = (0, false);
         loop {
             let gather = |control: &Control<M>, front: &mut ReadAhead<M>, reader| {
-                // The mailbox of a pool contains no urgent messages, because the pool routes its urgent messages to its
-                // members.
+                // The mailbox of a pool contains no urgent messages, because the pool routes each urgent message to a
+                // member.
                 control.inbox.gather_or_wait(control, front, &mut number, usize::MAX, reader)
             };
             let poller = self.poller(cx);
@@ -159,7 +160,7 @@ struct LookedAt {
 }
 
 /// The reserved position of a message in a bounded queue. The position is reserved while `pick` has the message. If
-/// `pick` accepts the message or panics, this value is dropped, and its drop releases the position.
+/// `pick` accepts the message or panics, this value is dropped, and this drop releases the position.
 struct ReservedPlace<'a, M: Send + 'static> {
     control: &'a Control<M>,
     number: u64,

@@ -1,6 +1,6 @@
 //! Timers that answer yields. Such a timer implements the deadline of a yield, or the sleep of a hand-written process.
-//! When the timer fires, it answers the yield. If the handler also sends an answer, the table of yields accepts only
-//! the first of the two answers. If the yield ends before the timer fires, the timer is cancelled.
+//! When the timer fires, the timer answers the yield. If the handler also sends an answer, the table of yields accepts
+//! only the first of the two answers. If the yield ends before the timer fires, the timer is cancelled.
 
 use std::task::{Wake, Waker};
 

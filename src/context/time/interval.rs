@@ -63,7 +63,7 @@ impl Interval {
 
     fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         // Late ticks are ready immediately. The sleep of a late tick takes a unit of the budget, so a body that awaits
-        // only late ticks does not keep the worker.
+        // only late ticks does not occupy the worker forever.
         ready!(Pin::new(&mut self.sleep).poll(cx));
         let due = self.sleep.deadline();
         self.sleep.reset(next(due, self.sleep.now(), self.every, self.missed));

@@ -1,5 +1,5 @@
-//! Reuse of timers. When a sleep is dropped, its timer is kept on the thread until the step ends. Until then, the next
-//! sleep of the same process can reuse the timer.
+//! Reuse of timers. When a sleep is dropped, its timer is kept on the thread until the step ends. Until the end of the
+//! step, the next sleep of the same process can reuse the timer.
 //!
 //! A process usually sets and cancels many time limits in sequence. A time limit rarely passes before the process
 //! cancels the time limit. Each time limit usually ends later than the previous time limit. Therefore a sleep can
@@ -7,7 +7,7 @@
 //! sleep, and the later sleep then sets a new timer. Before this wake-up, the sleeps take no lock and do not change the
 //! timer wheel.
 //!
-//! The reuse reduces the CPU time of the bench `timer-cancel` to 27 %.
+//! With the reuse, the bench `timer-cancel` needs 27 % of the CPU time that the bench needs without the reuse.
 //!
 //! A sleep may reuse a timer only if the timer has not fired before the current turn. To check this condition, the turn
 //! records the time of its first clock reading. If the recorded time is before the deadline of the timer, the timer had
@@ -53,9 +53,9 @@ impl SleepTimer {
 /// waits.
 ///
 /// If the timer cannot be kept, this function returns false, and the caller must cancel the timer. The reasons are:
-/// - Another timer is already kept.
+/// - The thread already keeps a timer.
 /// - This thread is not in a step of the process.
-/// - Sleeps may not keep a timer at this point of the turn: see [`Current::begin_keeping`].
+/// - At this point of the turn, a sleep must not keep a timer: see [`Current::begin_keeping`].
 #[inline]
 pub(crate) fn keep(of: &SleeperRef, timer: &SleepTimer) -> bool {
     let address = of.address();

@@ -120,7 +120,7 @@ pub(crate) fn cancel(owner: &Head, timer: TimerRef) -> Option<Duration> {
         return None;
     }
     let set = owner.pending().end(timer.timer)?;
-    // If the timer has no key yet, another thread is setting the timer at the same time. The other thread will find no
+    // If the timer has no key yet, another thread is setting the timer at this moment. The other thread will find no
     // entry in the table, and will then cancel the timer.
     let cancelled = set.and_then(|(key, at)| Some((owner.host().shared().timers.cancel(key)?, at)));
     let left = cancelled.as_ref().map_or(Duration::ZERO, |&(_, at)| at - owner.host().now());

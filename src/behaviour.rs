@@ -1,9 +1,9 @@
 //! Ready-made behaviours: servers, supervisors, worker pools and scopes.
 //!
-//! This folder imports `task` and all folders that `task` imports. It does not import `scheduler` or `runtime`, because
-//! a behaviour consists of processes and uses no internals of the scheduler. Three modules outside this folder import
-//! it: `lib.rs` and `supervisor.rs` export public names, and `runtime/console` shows and controls the children of
-//! supervisors.
+//! This folder imports `task` and all folders that `task` imports. This folder does not import `scheduler` or
+//! `runtime`, because a behaviour consists of processes and uses no internals of the scheduler. Only `lib.rs`,
+//! `supervisor.rs` and `runtime/console` import this folder. `lib.rs` and `supervisor.rs` export its public names.
+//! `runtime/console` shows and controls the children of supervisors.
 
 pub(crate) mod intensity;
 pub(crate) mod join_set;

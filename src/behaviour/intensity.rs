@@ -10,7 +10,8 @@ use crate::platform::clock::Instant;
 /// all its time on starts that the runtime refuses. In a simulation, the delay also lets the clock advance.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
-/// Counts the restarts within the window. The limits correspond to `intensity` and `period` of OTP's `supervisor`.
+/// Counts the restarts within a sliding window. The limits correspond to `intensity` and `period` of OTP's
+/// `supervisor`.
 #[derive(Debug, Clone)]
 pub(crate) struct Intensity {
     most: u32,
@@ -63,7 +64,7 @@ mod tests {
         assert_eq!((intensity.most(), intensity.within()), (2, Duration::from_millis(100)));
         let asked = [0, 50, 99, 100, 120, 150, 151, 1_000, 1_000, 1_000].map(|ms| intensity.allows(at(ms)));
         assert_eq!(asked, [true, true, false, true, false, true, false, true, true, false]);
-        // The restarts at 1,000 ms are no longer counted after 100 ms.
+        // The restarts at 1,000 ms are no longer counted at 1,100 ms.
         assert_eq!([1_000, 1_099, 1_100].map(|ms| intensity.used(at(ms))), [2, 2, 0]);
         assert!(!Intensity::new(0, Duration::from_secs(1)).allows(at(0)));
         // If the window is zero, no restart is counted.

@@ -28,8 +28,8 @@ use crate::task::join::JoinHandle;
 /// A set of processes that return values of the same type. The caller can wait for the next exit or for all exits. The
 /// processes may have different message types.
 ///
-/// An empty set is made with [`Host::join_set`] outside a process, and with [`SelfHandle::join_set`] inside a process.
-/// The futures of a set work on any executor, not only in this runtime.
+/// Outside a process, [`Host::join_set`] makes an empty set. Inside a process, [`SelfHandle::join_set`] makes an empty
+/// set. The futures of a set work on any executor, not only in this runtime.
 ///
 /// The drop of the set kills the processes that are still in the set, as with tokio's `JoinSet`. The drop does not wait
 /// for the exits of these processes. To keep the processes running, call [`detach_all`](Self::detach_all) before the
@@ -77,7 +77,7 @@ struct Joined<T> {
     result: Result<T, Exit>,
 }
 
-/// A join handle without its message type.
+/// A join handle whose message type is erased.
 trait Outcome<T>: Send + Sync {
     /// Polls the outcome of the process. The poll takes no unit from the budget of the turn. Instead, the methods of
     /// the set take the units.
@@ -104,7 +104,7 @@ impl<T> Future for SetMember<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Joined<T>> {
         let result = self.handle.poll_outcome(cx);
         // A process may poll a set that contains this process itself. In this case, the join handle of this process
-        // resolves to an error before this process has exited. The drop of this value must not kill this process.
+        // resolves to an error before this process has exited. Then the drop of this value must not kill the process.
         self.is_detached |= result.is_ready();
         result.map(|result| Joined { number: self.number, pid: self.control.head().pid(), result })
     }
@@ -165,7 +165,8 @@ impl<T: Send + 'static> JoinSet<T> {
     }
 
     /// Waits until one of the processes exits, removes this process from the set, and returns its result. If the
-    /// process did not exit normally, the result is its exit as an error. Returns `None` if the set is empty.
+    /// process did not exit normally, the result is an error that contains the exit of the process. Returns `None` if
+    /// the set is empty.
     ///
     /// # Cancel safety
     /// Cancel safe: if the future is dropped before it completes, no process is removed from the set.
@@ -212,8 +213,8 @@ impl<T: Send + 'static> JoinSet<T> {
         all.into_iter().map(|joined| joined.result).collect()
     }
 
-    /// Asks all processes to exit. After the time `grace`, the processes that still run are killed, even if they were
-    /// cancelled before with a longer grace period. With `Duration::MAX`, no process is killed. The processes stay in
+    /// Asks all processes to exit. After the time `grace`, the processes that still run are killed, even if an earlier
+    /// cancellation has set a longer grace period. With `Duration::MAX`, no process is killed. The processes stay in
     /// the set until they are joined.
     pub fn cancel_all(&self, reason: impl Into<Reason>, grace: Duration) {
         let reason = reason.into();

@@ -42,17 +42,17 @@ const STARTS_AT_ONCE: usize = 256;
 /// list of members.
 const GROWTH_AT_ONCE: usize = 16;
 
-/// Maximum number of exits of members that the keeper handles in one turn.
+/// Maximum number of member exits that the keeper handles in one turn.
 const EXITS_AT_ONCE: usize = 256;
 
 /// A group of processes with the same body that share the messages of one address. The pool itself is also a process. A
 /// pool has a pid, an optional name, and a handle.
 ///
-/// A message goes directly to a member. If no member has free space, the message waits in the queue of the pool. The
-/// queue of the pool keeps the order of the messages. If the queue is also full, `send` is refused
-/// ([`SendErrorKind::Full`](crate::SendErrorKind::Full)), and [`send_wait`](crate::Address::send_wait) waits. With
-/// [`by_key`](Self::by_key), a send is also refused if the member for the key of the message is full. A running pool
-/// has no other reason to refuse a message. The member that reads a call answers the call.
+/// The thread of the sender passes a message directly to a member. If no member has free space, the message waits in
+/// the queue of the pool. The queue of the pool keeps the order of the messages. If the queue is also full, `send` is
+/// refused ([`SendErrorKind::Full`](crate::SendErrorKind::Full)), and [`send_wait`](crate::Address::send_wait) waits.
+/// With [`by_key`](Self::by_key), a send is also refused if the member for the key of the message is full. A running
+/// pool has no other reason to refuse a message. The member that reads a call answers the call.
 ///
 /// If a member exits for any reason, the pool replaces this member. There are two exceptions: the pool has stopped this
 /// member because the member was idle, or a cancellation has ended both the member and the pool. The pool forwards the
@@ -148,16 +148,16 @@ impl<M: Send + 'static, F> Pool<M, F> {
     /// the messages with the keys of this member. While a large pool starts its first members, an urgent message may be
     /// refused, and all other messages wait in the queue of the pool.
     ///
-    /// The queue of the pool is common to all keys. After the start, a message goes into the queue in two cases: a
-    /// [`send_wait`](crate::Address::send_wait) finds the member of its key full, or a member has exited. Until the
-    /// queue is empty again, all later messages also go through the queue. The pool then forwards each message to the
-    /// member of its key, and a full member does not stop the messages for other members. But if a member does not read
-    /// its messages, the messages for this member can fill the queue, and the pool then refuses the messages of all
-    /// keys. If a member may stop reading its messages, use [`send`](crate::Address::send), or spawn one process for
-    /// each key.
+    /// The queue of the pool is common to all keys. After the start, a message enters the queue in two cases: a
+    /// [`send_wait`](crate::Address::send_wait) finds that the member for the key of its message is full, or a member
+    /// has exited. Until the queue is empty again, all later messages also enter the queue. The pool then forwards each
+    /// message to the member of its key, and a full member does not stop the messages for other members. But if a
+    /// member does not read its messages, the messages for this member can fill the queue of the pool. The pool then
+    /// refuses the messages of all keys. If a member may stop reading its messages, use [`send`](crate::Address::send),
+    /// or spawn one process for each key.
     ///
     /// `key` runs on the sending thread. If `key` panics, the send panics. If the message must wait in the queue of the
-    /// pool, `key` runs again in the process of the pool. A panic of this second call ends the pool.
+    /// pool, `key` runs again in the process of the pool. If this second call panics, the pool exits.
     pub fn by_key<K: Hash>(mut self, key: impl Fn(&M) -> K + Send + Sync + 'static) -> Self {
         self.routing = Routing::Key(Box::new(move |message| {
             let mut hasher = DefaultHasher::new();
@@ -168,9 +168,9 @@ impl<M: Send + 'static, F> Pool<M, F> {
     }
 
     /// Sets the maximum number of members. Default: the initial size. The pool adds a member when no member has free
-    /// space for a message. While the pool has more members than its initial size, the pool removes its last member
-    /// if this member has been idle for the [idle time](Self::idle_timeout). If the maximum is below the initial
-    /// size, the pool does not grow.
+    /// space for a message. If the pool has more members than its initial size, and the last member has been idle for
+    /// the [idle time](Self::idle_timeout), the pool removes this member. If the maximum is below the initial size, the
+    /// pool does not grow.
     pub fn max_size(mut self, most: usize) -> Self {
         self.plan.most = most.max(self.plan.least).max(1);
         self
@@ -228,8 +228,8 @@ where
     /// Positions of the exited members whose replacement was refused. `retry` is the timer of the next attempt.
     vacancies: Vec<Vacancy<M>>,
     retry: Option<Sleep>,
-    /// Three values: the idle time, the timer of the next check, and a number of messages. When a check finds the last
-    /// member idle, it stores the number of messages that this member had taken.
+    /// Three values: the idle time, the timer of the next check, and a number of messages. If a check finds that the
+    /// last member is idle, the check stores the number of messages that this member has taken.
     idle: (Duration, Option<Sleep>, u64),
 }
 
@@ -294,9 +294,9 @@ where
 
     /// Spawns the member for the position `place`. The caller puts the member into the list.
     fn spawn(&mut self, place: usize) -> Result<Ref<Control<M>>, Exit> {
-        // A shutdown, the token of the pool, and the deadline of the pool do not cancel the members directly. They
-        // cancel the pool, and the pool then cancels its members. If the cancellation reached a member before it
-        // reached the pool, the pool would replace this member.
+        // A shutdown, the token of the pool, and the deadline of the pool do not cancel the members directly. A
+        // shutdown, the token and the deadline cancel the pool, and the pool then cancels its members. If a
+        // cancellation reached a member before the pool, the pool would replace this member.
         let process = self.me.process().supervised().mailbox_capacity(MailboxCapacity::Reject(self.room));
         let handle = process.spawn(self.body.clone()).map_err(exit_of_refusal)?;
         let member = handle.address().control().clone();
@@ -338,8 +338,8 @@ where
                 return Ok(());
             }
         }
-        // The member may wait for a process that the member has spawned. A cancellation may reach this process before
-        // it reaches the pool. The exit of this process may then end the member. The pool is then cancelled too.
+        // The member may wait for a process that the member has spawned. A cancellation may reach this process earlier
+        // than the pool. The exit of this process may then end the member. The pool is then cancelled too.
         if self.me.control().head.shares_cancellation(exit.get()) {
             return Ok(());
         }
@@ -379,11 +379,12 @@ where
 
     /// Starts the first members. If the pool is cancelled, this function returns before all members have started.
     ///
-    /// Each append copies the list of members. Therefore the pool collects new members, and appends them when it has
-    /// collected more members than the list contains. With this rule, the total cost of the copies is linear. But if
-    /// the key of a message determines the member, all members are appended together at the end of this function. A
-    /// shorter list would map the key of an urgent message to another member. With a routing by key, all messages that
-    /// are not urgent wait in the queue of the pool during the start.
+    /// Each append copies the list of members. Therefore the pool collects new members, and appends the collected
+    /// members when there are more collected members than members in the list. With this rule, the total cost of the
+    /// copies is linear in the number of members. But if the key of a message determines the member, all members are
+    /// appended together at the end of this function. An incomplete list would map the key of an urgent message to a
+    /// wrong member. With a routing by key, all messages that are not urgent wait in the queue of the pool during the
+    /// start.
     async fn start(&mut self) -> Result<(), Exit> {
         let (mut fresh, mut listed) = (Vec::new(), 0);
         for place in 0..self.least {
@@ -469,7 +470,8 @@ where
             let (busy, took) = self.members.list().last().map_or((0, 0), |last| last.inbox.load());
             let was_idle = (busy, took) == (0, *taken);
             // If the last member is busy, its idle time begins at the next check. If this function removes the last
-            // member, the previous member becomes the last one, and its idle time begins at the next check.
+            // member, the previous member becomes the last member, and the idle time of this member begins at the next
+            // check.
             *taken = if busy == 0 && !was_idle { took } else { u64::MAX };
             if was_idle && let Some(last) = self.members.pop() {
                 self.size -= 1;
@@ -527,7 +529,7 @@ impl ProcessBuilder {
     /// [queue](Pool::queue_capacity) of the pool.
     ///
     /// # Errors
-    /// Returns the pool and the reason of the refusal.
+    /// Returns the pool and the reason for the refusal.
     pub fn spawn_pool<M, F>(self, pool: Pool<M, F>) -> Result<JoinHandle<(), M>, SpawnError<Pool<M, F>>>
     where
         M: Send + 'static,

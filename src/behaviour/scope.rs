@@ -83,8 +83,9 @@ impl Scope {
     }
 
     /// Spawns a hand-written process as a child. In all other respects, this method does the same as
-    /// [`spawn`](Self::spawn). The scope waits for the exit of the process. Therefore a process that serves forever
-    /// keeps the scope open, for example a [`Supervisor`](crate::Supervisor).
+    /// [`spawn`](Self::spawn). The scope waits for the exit of the process. Therefore, if the process never exits by
+    /// itself, as for example a [`Supervisor`](crate::Supervisor), the scope completes only after a failure or a
+    /// cancellation.
     pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
         let builder = self.process();
         if self.shared.state.lock().over {
@@ -96,7 +97,7 @@ impl Scope {
     /// Spawns a child with options that `build` sets. Example: `scope.spawn_with(|process| process.name("one"), body)`.
     ///
     /// # Errors
-    /// Returns the body and the reason of the refusal. A refusal does not make the scope fail.
+    /// Returns the body and the reason for the refusal. A refusal does not make the scope fail.
     pub fn spawn_with<N, F, Fut>(
         &self,
         build: impl FnOnce(ProcessBuilder) -> ProcessBuilder,
@@ -218,7 +219,8 @@ impl<T, Fut> Run<T, Fut> {
     fn fail(mut self: Pin<&mut Self>, exit: Exit) {
         let mut this = self.as_mut().project();
         if matches!(this.outcome, Some(Err(_))) {
-            // The error in the exit is a user value. A panic of its `Drop` must not replace the first error.
+            // The error in the exit is a user value. A panic in the `Drop` of this value must not replace the first
+            // error.
             let _ = drop_caught(exit);
             return;
         }

@@ -163,7 +163,7 @@ pub trait Server: Sized + Send + 'static {
     }
 
     /// Handles the [`deadline`](Self::deadline). The server calls this method when the deadline has passed, and never
-    /// earlier. Before the call, the server handles all messages that were in the mailbox when the deadline passed. An
+    /// earlier. Before this call, the server handles all messages that were in the mailbox when the deadline passed. An
     /// urgent message that arrives between the deadline and the call counts as one of these messages. While the
     /// deadline stays the same, the server repeats the call, and other processes run between the calls. The default
     /// implementation does nothing.
@@ -288,7 +288,7 @@ struct ServerContext {
 
 impl ServerContext {
     /// Returns the next message of the read-ahead buffer. If several messages arrive together, `poll_next` returns the
-    /// first of them, and later calls of this function return the others. Returns `None` if a deadline or a
+    /// first message, and later calls of this function return the other messages. Returns `None` if a deadline or a
     /// cancellation must be checked first.
     #[inline]
     fn pop_read_ahead<S: Server>(&mut self, server: &S, mailbox: &mut Mailbox<S::Message>) -> Option<S::Message> {
@@ -332,8 +332,8 @@ impl ServerContext {
 
     /// The timer is polled only when there is no message or when the budget of the turn is spent. For each message,
     /// this function only reads the clock. If the handlers wait, each message begins a new turn with a full budget, so
-    /// the budget is never spent. Such a server detects the deadline only by this reading of the clock, as long as its
-    /// mailbox has messages.
+    /// the budget is never spent. As long as the mailbox of such a server has messages, the server detects the deadline
+    /// only by this reading of the clock.
     fn poll_with_deadline<M: Send + 'static>(
         &mut self,
         deadline: Option<Instant>,

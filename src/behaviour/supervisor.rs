@@ -51,11 +51,11 @@ const REPORTS_AT_ONCE: usize = 256;
 /// The children are started in the order in which they were added. Each child is started when the previous child has
 /// [started](crate::JoinHandle::started). The start of the supervisor is complete when its last child has started.
 ///
-/// If a child exits, its [`RestartPolicy`] determines whether the child is restarted. The restart never happens before
+/// If a child exits, its [`RestartPolicy`] determines whether the child is restarted. The restart happens only after
 /// the previous instance has exited. The strategy determines which other children are also restarted. To stop a child,
-/// the supervisor cancels it with [`Reason::PARENT`]. Children are stopped in reverse order, one after another. But in
-/// a running one-for-one supervisor, the requested stop of a child does not delay the other children. If a child does
-/// not exit within [its time limit](Child::shutdown), the child is killed.
+/// the supervisor cancels the child with [`Reason::PARENT`]. Children are stopped in reverse order, one after another.
+/// But in a running one-for-one supervisor, the requested stop of a child does not delay the other children. If a child
+/// does not exit within [its time limit](Child::shutdown), the child is killed.
 ///
 /// If there are more restarts within a sliding window than the [`intensity`](Self::intensity) allows, the supervisor
 /// stops all its children and fails with [`SupervisorError::RestartIntensityExceeded`]. The parent supervisor receives
@@ -74,7 +74,7 @@ const REPORTS_AT_ONCE: usize = 256;
 /// - After a shutdown of the runtime, no start can succeed. Therefore the supervisor does not try again, and exits.
 ///
 /// If a supervisor is cancelled, the supervisor stops its children with the same reason, and exits with this reason. A
-/// token or a deadline of the supervisor may cancel a process that a child has spawned, before it cancels the
+/// token or a deadline of the supervisor may cancel a process that a child has spawned, and only later cancel the
 /// supervisor. If the child then exits with [`Exit::Cancelled`], the supervisor does not restart the child. A shutdown
 /// of the runtime first cancels the supervisors, from the top of the tree, and then cancels the processes without a
 /// supervisor. If a linked process exits abnormally, the supervisor also stops its children and exits. If a supervisor
@@ -254,8 +254,8 @@ impl From<Pid> for ChildId {
 
 /// Error of a [`Supervisor`] that failed. [`Exit::error`] returns this error.
 ///
-/// The exit of the child is not the `source` of this error. Otherwise a process that fails with this error would end
-/// with the exit of the child instead.
+/// The exit of the child is not the `source` of this error. Otherwise the exit of a process that fails with this error
+/// would be the exit of the child, and not this error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SupervisorError {
@@ -263,7 +263,7 @@ pub enum SupervisorError {
     /// supervisor.
     RestartIntensityExceeded {
         /// Name of the child. If the child has no name, this field is `number n`. The supervisor numbers the children
-        /// from 0 in the order in which they were added. The number of a removed child is not used again.
+        /// from 0 in the order in which they were added. No later child gets the number of a removed child.
         child: String,
         /// Maximum number of restarts within the window.
         restarts: u32,
@@ -276,7 +276,7 @@ pub enum SupervisorError {
     /// processes or a name that was taken.
     StartFailed {
         /// Name of the child. If the child has no name, this field is `number n`. The supervisor numbers the children
-        /// from 0 in the order in which they were added. The number of a removed child is not used again.
+        /// from 0 in the order in which they were added. No later child gets the number of a removed child.
         child: String,
         /// Reason of the refusal.
         exit: Exit,
@@ -466,8 +466,8 @@ impl Supervisor {
         {
             Over::Refused
         } else if me.control().head.shares_cancellation(exit.get()) {
-            // The child may wait for a process that the child has spawned. A cancellation may reach this process before
-            // it reaches the supervisor. The exit of this process may then end the child.
+            // The child may wait for a process that the child has spawned. A cancellation may reach this process
+            // earlier than the supervisor. The exit of this process may then end the child.
             Over::Cancelled
         } else {
             Over::Ended
@@ -511,8 +511,8 @@ impl Supervisor {
         debug_assert_ne!(action, ExitAction::Again);
         let Some(kept) = self.children.get_mut(&id) else { return };
         if action != ExitAction::Forgotten && kept.is_dynamic && kept.child.spec.name.is_none() {
-            // No request can address this child any more, because it has neither a name nor an instance. The kept
-            // mailbox of the child is closed together with the child.
+            // No request can address this child any more, because the child has neither a name nor an instance. The
+            // kept mailbox of the child is closed together with the child.
             action = self.plan.forget(id);
         }
         let exit = kept.last.clone().unwrap_or(Held::new(Exit::NoProcess));
@@ -646,7 +646,8 @@ impl Supervisor {
         name.map_or_else(|| format!("number {id}"), str::to_owned)
     }
 
-    /// Returns the exit. The process may continue with other code, which receives its messages again.
+    /// Returns the exit of the supervisor. The process may then continue with code other than the supervisor. This code
+    /// again receives the messages of the process.
     fn finish(&self, me: &SelfHandle<SupervisorMessage>, end: &End) -> Exit {
         me.control().head.set_ignores_messages(false);
         self.exit(end)
@@ -700,7 +701,7 @@ impl Process for Supervisor {
             // The supervisor still answers requests, but its shutdown ends only when its children have exited.
             me.control().head.set_ignores_messages(true);
         }
-        // The children can exit on other workers during this step, so each pass of this loop can receive new reports.
+        // The children can exit on other workers during this step, so each pass of this loop may receive new reports.
         // All passes share one limit. Without this limit, the step might never end, and the supervisor could not be
         // killed.
         let mut left = REPORTS_AT_ONCE;

@@ -3,7 +3,7 @@
 //! Senders run this code on their own threads. A sender reads the list of members and pushes the message into the
 //! mailbox of one member. Each change of the members replaces the whole list. If no member takes a message, the message
 //! goes into the mailbox of the pool, and the keeper forwards the message later. The mailbox of an exited member is
-//! closed. Therefore, an exited member takes no message while it is still in the list.
+//! closed. Therefore, an exited member takes no message, even if the member is still in the list.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -58,8 +58,8 @@ struct Pass {
     /// Number of messages that the pass may still skip. The initial value is the length of the queue. Without this
     /// limit, a pass would never end if the senders append messages as fast as the pass skips them.
     skips: usize,
-    /// True if the pass has stopped because it had already skipped its maximum number of messages. In this case, the
-    /// keeper wakes itself, because a member may have free space for a later message.
+    /// True if the pass has stopped because the pass had already skipped its maximum number of messages. In this case,
+    /// the keeper wakes itself, because a member may have free space for a later message.
     is_cut: bool,
     /// Positions of the members that did not take a message of this pass.
     blocked: BTreeSet<usize>,
@@ -191,9 +191,9 @@ impl<M: Send + 'static> Members<M> {
         }
     }
 
-    /// Forwards the messages in the queue. Returns true if messages are left. If messages are left, either no member
-    /// has free space for these messages, or the pass was cut (see `Pass::is_cut`) and the keeper has woken itself.
-    /// Returns `None` if this turn has forwarded the maximum number of messages.
+    /// Forwards the messages in the queue. Returns true if messages are left. There are two reasons why messages can be
+    /// left: no member has free space for these messages, or the pass was cut (see `Pass::is_cut`) and the keeper has
+    /// woken itself. Returns `None` if this turn has forwarded the maximum number of messages.
     pub(crate) fn forward_waiting(&self, queue: &mut Mailbox<M>, cx: &mut Context<'_>) -> Result<Option<bool>, Exit> {
         let mut pass = Pass::new(queue.unread());
         let some_left = queue.offer(cx, self.by_key(), |message| self.forward(message, &mut pass))?;
@@ -206,8 +206,8 @@ impl<M: Send + 'static> Members<M> {
     /// Forwards one message of the queue. `pass` is the pass over the queue that reads this message.
     ///
     /// # Errors
-    /// Returns the message if it stays in the queue. If no later message can be forwarded, the pass stops and does not
-    /// read the rest of the queue.
+    /// Returns the message if the message stays in the queue. If no later message can be forwarded, the pass stops and
+    /// does not read the rest of the queue.
     fn forward(&self, message: M, pass: &mut Pass) -> Result<(), NotTaken<M>> {
         if pass.left == 0 {
             return Err(NotTaken::Stop(message));
@@ -231,8 +231,8 @@ impl<M: Send + 'static> Members<M> {
     /// later message would overtake the older message.
     ///
     /// # Errors
-    /// Returns the message if no member took it. The error is [`NotTaken::Stop`] if each member is blocked or there is
-    /// no member. If the routing is not by key, the error is always [`NotTaken::Stop`].
+    /// Returns the message if no member took the message. The error is [`NotTaken::Stop`] if each member is blocked or
+    /// there is no member. If the routing is not by key, the error is always [`NotTaken::Stop`].
     fn route_in_order(&self, message: M, blocked: &mut BTreeSet<usize>) -> Result<(), NotTaken<M>> {
         let Routing::Key(key) = &self.routing else {
             // A message in the queue was already counted at its send.
@@ -371,8 +371,8 @@ impl<M: Send + 'static> Router<M> for Members<M> {
     }
 }
 
-/// Maps a key to a number below `buckets`. If the number of buckets grows by one, the smallest possible number of keys
-/// moves. The algorithm is the jump consistent hash (Lamping and Veach, 2014).
+/// Maps a key to a number below `buckets`. If the number of buckets grows by one, only the smallest possible number of
+/// keys moves to another bucket. The algorithm is the jump consistent hash (Lamping and Veach, 2014).
 fn jump(mut key: u64, buckets: usize) -> usize {
     let (mut bucket, mut next) = (0, 0.0);
     while next < buckets as f64 {
@@ -387,7 +387,7 @@ fn jump(mut key: u64, buckets: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// A member may exit before its pool sets the router of the member's mailbox. The closed mailbox must not keep the
+    /// A member may exit before the pool sets the router of the member's mailbox. The closed mailbox must not keep the
     /// router, because the router refers to the members.
     #[cfg(not(any(procession_loom, procession_shuttle)))]
     #[test]
@@ -401,8 +401,8 @@ mod tests {
         assert_eq!(Arc::strong_count(&members), 1);
     }
 
-    /// The key function of a pool may own a value with a destructor. The destructor runs without the lock of the closed
-    /// mailbox.
+    /// The key function of a pool may own a value with a destructor. This destructor runs while the closed mailbox is
+    /// not locked.
     #[cfg(not(any(procession_loom, procession_shuttle)))]
     #[test]
     fn a_closed_mailbox_drops_its_router_without_its_lock() {
@@ -529,7 +529,8 @@ mod pass_tests {
         assert!((0..MESSAGES).all(|n| received.try_receive() == Some(n)), "in order");
     }
 
-    /// 6.4g: even if a pass stops early, it reports that the queue was cancelled, and later messages wake the keeper.
+    /// 6.4g: even if a pass stops early, the pass reports that the queue was cancelled, and later messages wake the
+    /// keeper.
     #[test]
     fn a_stopped_pass_registers_the_keeper_and_reports_the_cancellation() {
         let rt = Runtime::builder().workers(0).build().unwrap();

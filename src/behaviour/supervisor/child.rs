@@ -37,8 +37,8 @@ use crate::task::spawn::{ProcessBuilder, exit_of_refusal};
 /// Specification of a child of a [`Supervisor`].
 ///
 /// The body of the child is a function. The supervisor calls this function at each start, so that each instance begins
-/// with new state. If the function needs values, it must clone its captured values, or receive a clone of a seed
-/// ([`with_args`](Self::with_args)).
+/// with new state. If the function needs values, the function must clone its captured values, or receive a clone of a
+/// seed ([`with_args`](Self::with_args)).
 ///
 /// ```
 /// use procession::{Backoff, MailboxCapacity, Child, Context, Exit, Name, RestartPolicy};
@@ -60,8 +60,8 @@ use crate::task::spawn::{ProcessBuilder, exit_of_refusal};
 #[must_use = "a child is for a supervisor"]
 pub struct Child {
     pub(super) spec: Spec,
-    /// The body of the child is a user value. A supervisor drops the bodies of all its children together, and two
-    /// panics during these drops would abort the program. Therefore `Held` catches each panic.
+    /// The body of the child is a user value. A supervisor drops the bodies of all its children together, and a second
+    /// panic during these drops would abort the program. Therefore `Held` catches each panic.
     pub(super) make: Held<Box<dyn Make>>,
 }
 
@@ -203,7 +203,7 @@ impl Child {
     }
 
     /// Sets the delay before each restart. Default: no delay. If a child is restarted because another child exited
-    /// ([`Supervisor::one_for_all`]), the delay of that other child applies.
+    /// ([`Supervisor::one_for_all`]), the delay of the child that exited applies.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.spec.policy.backoff = Some(backoff);
         self
@@ -242,8 +242,8 @@ impl Child {
     ///
     /// The [`MailboxCapacity`] limits the messages in the mailbox of the instance. If this mailbox is full, and no
     /// message waits in the kept mailbox, a plain send is refused, even with `DropOldest` or `DropNewest`. But
-    /// [`send_wait`](crate::Address::send_wait) does not wait: its message goes into the kept mailbox, which has no
-    /// limit. While messages wait in the kept mailbox, later messages also wait in the kept mailbox.
+    /// [`send_wait`](crate::Address::send_wait) does not wait: the message enters the kept mailbox, which has no limit.
+    /// While messages wait in the kept mailbox, later messages also wait in the kept mailbox.
     pub fn keep_mailbox(mut self) -> Self {
         self.spec.kept = true;
         self
@@ -272,8 +272,8 @@ pub(super) trait Make: Send {
     ) -> Result<(Member, Instance), NotMade>;
     /// Closes the kept mailbox of a child that stays down. No later instance reads this mailbox.
     fn close_mailbox(&mut self, exit: &Exit);
-    /// Closes the kept mailbox if no instance has ever used it. An unused kept mailbox was opened for a start that
-    /// was refused.
+    /// Closes the kept mailbox if no instance has ever used this mailbox. An unused kept mailbox was opened for a start
+    /// that was refused.
     fn close_unused_mailbox(&mut self, exit: &Exit);
 }
 
@@ -367,7 +367,7 @@ where
     }
 }
 
-/// The running instance of a child, without its message type.
+/// The running instance of a child. The message type of the instance is erased.
 #[derive(Debug, Clone)]
 pub(super) struct Member {
     pub(super) control: Ref<dyn AnyControl>,
@@ -402,8 +402,8 @@ impl LiveChildren {
     /// Resolves when all children in the list have exited. If a child is a supervisor, the future also waits for the
     /// children of this child. This function must be called after the exit of the supervisor.
     ///
-    /// A child stays in the list until it has exited. The supervisor may be killed while it polls the future. The
-    /// parent of this supervisor then calls this function again, and still finds the child in the list.
+    /// A child stays in the list until the child has exited. The supervisor may be killed while the supervisor polls
+    /// the future. The parent of this supervisor then calls this function again, and still finds the child in the list.
     fn all_exited(&self) -> BoxFuture<'_, ()> {
         async {
             loop {

@@ -4,12 +4,12 @@
 //! The children are in the order in which they were added. Children are stopped one after another, from the last to the
 //! first. Several children may start together, for example when the supervisor starts. They are started from the first
 //! to the last. Each of these children is started when the previous child has started. No child is started while
-//! another child must still be stopped. A child is never started before its previous instance has exited.
+//! another child must still be stopped. A child is started only after its previous instance has exited.
 //!
 //! There is an exception: if a caller requests a stop from a one-for-one supervisor, this stop delays no other child,
 //! because the children are independent. The exception applies only while the supervisor runs. A child may need a long
-//! time to exit, or may never exit. But if a restart of a child is requested during its first start, the later children
-//! wait for the new instance.
+//! time to exit, or may never exit. But if a restart of a child is requested during the first start of this child, the
+//! later children wait for the new instance.
 //!
 //! For n children, each exit and each action costs O(log n). Only an exit or an action that affects all children costs
 //! more.
@@ -46,8 +46,9 @@ pub enum RestartPolicy {
     Permanent,
     /// The child is restarted after each exit that is neither normal nor a cancellation. An exit because of the
     /// cancellation of a linked process causes no restart either. Only the exit matters, as with the reason `shutdown`
-    /// in OTP: the child itself may not have been cancelled. For example, a child can return the error of the join
-    /// handle of another process. If this error is a cancellation, the child is not restarted.
+    /// in OTP: such an exit causes no restart even if the child itself was not cancelled. For example, a child can
+    /// return the error of the join handle of another process. If this error is a cancellation, the child is not
+    /// restarted.
     Transient,
     /// The child is never restarted. When the child has exited, the child is removed.
     Temporary,
@@ -89,7 +90,7 @@ pub(crate) enum ChildPhase {
     Due(Instant),
     Starting,
     Up(Instant),
-    /// The child was told to stop, and has not exited yet.
+    /// The supervisor has begun to stop the child, and the child has not exited yet.
     Stopping,
 }
 
@@ -116,7 +117,7 @@ enum Cause {
     /// First start of a child that was added before the supervisor began. If the start is refused, the start of the
     /// supervisor fails.
     Initial,
-    /// The child was added while the supervisor runs. If the start fails, the plan removes the child.
+    /// The child was added while the supervisor was running. If the start fails, the plan removes the child.
     Added,
     /// The child was down, and a caller has requested a start. If the start is refused, the child stays down.
     Requested,
@@ -146,11 +147,11 @@ struct PlannedChild {
     stop: Option<Then>,
     cause: Cause,
     /// Whether the child keeps its position in the start order after a failed start. A caller can request a restart of
-    /// a child that has already started, or that was put down by an earlier request (`Plan::put_down`). Such a child
-    /// does not keep its position.
+    /// a child that has already started, or that an earlier request has stopped (`Plan::put_down`). Such a child does
+    /// not keep its position.
     keeps_position: bool,
     /// Number of restarts since the last stable instance. This number determines the delay of the back-off. An instance
-    /// is stable if it was up for long enough.
+    /// is stable if the instance was up for long enough.
     attempt: u32,
 }
 
@@ -179,7 +180,8 @@ pub(crate) enum Action {
 pub(crate) enum ExitAction {
     /// The child will be started again.
     Again,
-    /// The child stays down, because a caller has requested this, a start was refused, or the supervisor exits.
+    /// The child stays down. The reason is that a caller has requested the stop, that a start was refused, or that the
+    /// supervisor exits.
     Down,
     /// The child has exited by itself and stays down, because of its restart policy.
     Finished,
@@ -192,10 +194,10 @@ pub(crate) enum ExitAction {
 pub(crate) enum End {
     /// The supervisor was cancelled, or a linked process exited abnormally.
     Asked,
-    /// This child exited or failed to start, and its restart would exceed the intensity. The value contains the last
-    /// exit of the child.
+    /// This child exited or failed to start, and its restart would exceed the intensity. The `Exit` is the last exit of
+    /// the child.
     GaveUp(Id, Exit),
-    /// The first start of this child was refused. The value contains the reason.
+    /// The first start of this child was refused. The `Exit` is the reason for the refusal.
     StartFailed(Id, Exit),
 }
 
@@ -209,11 +211,11 @@ pub(crate) struct Plan {
     living: usize,
     /// Children that must be stopped. `next` has not returned the action [`Stop`](Action::Stop) for these children yet.
     stops: BTreeSet<Id>,
-    /// Number of children that were told to stop and have not exited yet.
+    /// Number of children that the supervisor has begun to stop and that have not exited yet.
     stopping: usize,
     /// Children that start one after another, in the order of their identifiers. A child stays in the set until it has
-    /// started. A child that must be restarted during its start also stays in the set. In a one-for-one supervisor, a
-    /// child can be told to stop during its start. If this child will not be started again, it leaves the set.
+    /// started. A child that must be restarted during its start also stays in the set. A one-for-one supervisor can
+    /// stop a child during its start. If this child will not be started again, the child leaves the set.
     start_order: BTreeSet<Id>,
     /// Children that start at a fixed time, independently of the other children.
     due: BTreeSet<(Instant, Id)>,
@@ -292,9 +294,9 @@ impl Plan {
         self.start_order.insert(id);
     }
 
-    /// Plans a start at `at`. The child keeps its position in the start order if its earlier starts have failed, and it
-    /// still waits for its first successful start. A child that does not keep its position leaves the start order, so
-    /// that no other child waits for the back-off of this child.
+    /// Plans a start at `at`. The child keeps its position in the start order if two conditions hold: the earlier
+    /// starts of the child have failed, and the child still waits for its first successful start. A child that does not
+    /// keep its position leaves the start order, so that no other child waits for the back-off of this child.
     fn plan_start_at(&mut self, id: Id, at: Instant) {
         let child = self.child(id);
         child.phase = ChildPhase::Due(at);
@@ -328,9 +330,9 @@ impl Plan {
     }
 
     /// Removes a stopping child of a one-for-one supervisor from the start order. But if the child keeps its position
-    /// and will be started again, it stays in the order. Without the removal, the later children would wait for the
-    /// exit of this child. The start of the supervisor does not wait for the removed child. Therefore, a later start of
-    /// this child is a requested start.
+    /// and will be started again, the child stays in the order. Without the removal, the later children would wait for
+    /// the exit of this child. The start of the supervisor does not wait for the removed child. Therefore, a later
+    /// start of this child is a requested start.
     fn leave_order(&mut self, id: Id) {
         let child = &self.children[&id];
         let stays = child.keeps_position && matches!(child.stop, Some(Then::Start(_)));
@@ -372,7 +374,7 @@ impl Plan {
         self.living -= 1;
         self.stopping -= usize::from(phase == ChildPhase::Stopping);
         if let Some(then) = child.stop.take() {
-            // The plan had to stop the child, so the reason of its exit does not matter.
+            // The plan had to stop the child, so the reason for its exit does not matter.
             self.stops.remove(&id);
             self.start_order.remove(&id);
             return match then {

@@ -36,8 +36,9 @@ pub struct SupervisionTree {
     pub max_restarts: u32,
     /// Length of the sliding window.
     pub within: Duration,
-    /// Number of counted restarts in the window, from 0 to [`max_restarts`](Self::max_restarts). The window ended when
-    /// the supervisor answered. A restart on request is not counted. With a window of zero, this number is always 0.
+    /// Number of counted restarts in the window, from 0 to [`max_restarts`](Self::max_restarts). The window ends at the
+    /// time of the supervisor's answer. A restart on request is not counted. With a window of zero, this number is
+    /// always 0.
     pub recent_restarts: u32,
     /// The children, in the order in which they were added.
     pub children: Vec<ChildInfo>,
@@ -76,7 +77,7 @@ pub enum ChildState {
     Starting,
     /// The child runs and has started.
     Running,
-    /// The child was told to stop, and has not exited yet.
+    /// The supervisor has begun to stop the child, and the child has not exited yet.
     Stopping,
 }
 
@@ -174,8 +175,8 @@ async fn fill(host: &Host, tree: &mut SupervisionTree, until: Option<Instant>) {
 }
 
 impl SupervisionTree {
-    /// Returns the restart budget at the time of the supervisor's answer: the number of further restarts that the
-    /// supervisor would have made. The next restart after these restarts exceeds the
+    /// Returns the restart budget at the time of the supervisor's answer. The restart budget is the number of further
+    /// restarts that the supervisor would have made at this time. The next restart after these restarts exceeds the
     /// [intensity](crate::Supervisor::intensity). Each counted restart that leaves the window increases the budget by
     /// 1.
     pub fn restarts_left(&self) -> u32 {

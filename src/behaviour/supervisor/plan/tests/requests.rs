@@ -30,7 +30,7 @@ fn a_requested_stop_delays_other_children_only_in_a_group() {
     for strategy in [Strategy::OneForOne, Strategy::OneForAll, Strategy::RestForOne] {
         let is_independent = strategy == Strategy::OneForOne;
         let mut plan = plan(strategy, &[Permanent; 5]);
-        // The first child is told to stop during its start.
+        // The stop of the first child begins during its start.
         assert_eq!(next(&mut plan, at(0)), [Start(0)]);
         assert_eq!(plan.stop(0), None);
         assert_eq!(next(&mut plan, at(0))[0], Stop(0));
@@ -40,7 +40,7 @@ fn a_requested_stop_delays_other_children_only_in_a_group() {
         plan.started(1, at(0));
         bring_up(&mut plan, at(0));
         assert!(plan.is_settled());
-        // Two children are told to stop while they run.
+        // The stop of two running children begins.
         assert_eq!((plan.stop(4), next(&mut plan, at(1))), (None, vec![Stop(4)]));
         assert_eq!(plan.stop(3), None);
         assert_eq!(next(&mut plan, at(1)), if is_independent { vec![Stop(3)] } else { vec![] });
@@ -79,7 +79,7 @@ fn a_restart_that_is_requested_during_a_start_keeps_the_start_order() {
     assert_eq!(next(&mut plan, at(2)), [Stop(1)]);
     assert_eq!((plan.stop(1), plan.next_time()), (None, Some(at(0))));
     assert_eq!(next(&mut plan, at(2)), [Start(2)]);
-    // The last child is told to stop during its start. The start of the supervisor does not wait for the exits.
+    // The stop of the last child begins during its start. The start of the supervisor does not wait for the exits.
     assert!(!plan.is_settled());
     assert_eq!((plan.stop(2), next(&mut plan, at(3)), plan.is_settled()), (None, vec![Stop(2)], true));
     // If a restart is requested while the child is stopping, the child is started after its exit. The child has lost

@@ -94,8 +94,8 @@ impl<C: Command, A: IntoReply<C::Reply>, F: Fn(C) -> A + Send + Sync + 'static> 
 /// The worker that has run the step of the process polls the future immediately, before the worker dispatches the next
 /// command of this step. If the future completes in this first poll, the future is never queued, and the process runs
 /// another step in the same turn. If the first poll does not complete the future, the future becomes a task. As in any
-/// handler, the code before the first wait must be short: it delays the process that performed the command. Move long
-/// computations to [`blocking`](fn@blocking).
+/// handler, the code before the first wait must be short, because this code delays the process that performed the
+/// command. Move long computations to [`blocking`](fn@blocking).
 ///
 /// The future is dropped if the command is cancelled or times out, or if the process of the command exits. If a poll of
 /// the future is in progress, the future is dropped after this poll. The future is not polled again, even if another
@@ -219,13 +219,13 @@ impl<C: Command, A: IntoReply<C::Reply>, F: Fn(C) -> A + Send + Sync> Job for Bl
 }
 
 /// Returns a stream handler that runs the future of a function, as [`future`] does. The future sends the items with its
-/// [`StreamCompletion`]. If the future returns an error or panics while it still owns the completion, the error or the
-/// panic becomes the failure of the stream. If the future drops the completion without an answer, the stream ends with
-/// [`Failure::Abandoned`].
+/// [`StreamCompletion`]. If the future still owns the completion when the future returns an error or panics, the error
+/// or the panic becomes the failure of the stream. If the future drops the completion without an answer, the stream
+/// ends with [`Failure::Abandoned`].
 ///
 /// The future must not wait after its answer (`complete`, `fail` or `finish`). After the answer, the stream is no
-/// longer wanted. If the future then waits, the runtime does not poll the future again, but drops it. For work that
-/// continues after the answer, spawn a process.
+/// longer wanted. If the future then waits, the runtime drops the future without another poll. For work that continues
+/// after the answer, spawn a process.
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -397,8 +397,8 @@ where
         let has_waited = std::mem::replace(this.waits, true);
         let (mut result, mut kept) = (Err(Failure::Cancelled), None);
         // If a cancellation caused the wake-up, the future is not polled again. The future is also not polled again
-        // after the runtime has ended. Without this rule, a future could wake itself forever. If its process also
-        // cannot exit, the drop of the runtime would never end.
+        // after the runtime has ended. Without this rule, a future could wake itself forever. If the process of the
+        // command also cannot exit, the drop of the runtime would never end.
         let mut is_over = || work.host().phase() == Phase::Closed || work.poll_cancelled(this.keys, cx).is_ready();
         if !has_waited || !is_over() {
             let mut polled = Poll::Pending;

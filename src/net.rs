@@ -44,9 +44,9 @@
 //! handler (except a blocking handler), or the future of [`Runtime::block_on`](crate::Runtime::block_on) or
 //! [`Runtime::run`](crate::Runtime::run). On any other thread, pass a [`Host`](crate::Host) to the function that has
 //! the same name with the suffix `_in`. Creating a socket fails if the thread has no runtime and the call passes no
-//! host. A thread in `block_on` or `run` may have to wait for one of the 48 slots that workers and guest threads share.
-//! Until the thread gets a slot, creating a socket on this thread also fails. An async function, such as `connect`,
-//! uses the runtime of the thread that first polls its future.
+//! host. A thread in `block_on` or `run` may have to wait for one of the 48 slots of the runtime, which workers and
+//! guest threads share. Until the thread gets a slot, creating a socket on this thread also fails. An async function,
+//! such as `connect`, uses the runtime of the thread that first polls its future.
 //!
 //! A Rust value, for example a [`TcpStream`], owns the socket. A program can send this value in a message, and can use
 //! the value on any thread and in any executor. Dropping the value closes the socket. When a process is killed, its
@@ -86,31 +86,33 @@
 //! [`Runtime::block_on`](crate::Runtime::block_on) or [`Runtime::run`](crate::Runtime::run) to another executor. The
 //! future may then never complete, because there may be no thread that waits in the poller. `block_on` starts no helper
 //! thread. A `FuturesUnordered` of the crate `futures` polls a socket operation again only after the socket has become
-//! ready. The same is true for each future that polls its inner futures with its own wakers. To avoid this, give the
-//! runtime a worker, or move the future to the other executor before its first poll.
+//! ready. The same is true for each future that polls its inner futures with its own wakers. To avoid this problem,
+//! give the runtime a worker, or move the future to the other executor before the first poll of the future.
 //!
 //! # Fairness
 //!
 //! The budget of a turn is 128 units. Each socket operation that completes takes one unit, as each received message
 //! does. (The `try_…` functions take nothing from the budget.) When the budget is spent, the next socket operation
-//! first lets the other processes run. So if a connection always has data, its process goes to the back of the queue
-//! after at most 128 operations. It does not starve other processes. An async handler also has a budget. A future of
-//! [`Host::spawn_future`](crate::Host::spawn_future), [`Runtime::run`](crate::Runtime::run) or
-//! [`Runtime::block_on`](crate::Runtime::block_on) has a new budget for each poll. In a future that another executor
-//! polls outside the runtime, the sockets use no budget. Each running worker checks the poller at least once in 61
-//! tasks. If a step blocks the only worker that is awake, the monitor thread wakes another worker: see
-//! [`Builder::long_step_threshold`](crate::Builder::long_step_threshold).
+//! first lets the other processes run. So if a connection always has data, the process that uses the connection returns
+//! to the end of the queue after at most 128 operations. Such a process does not starve other processes. An async
+//! handler also has a budget. A future of [`Host::spawn_future`](crate::Host::spawn_future),
+//! [`Runtime::run`](crate::Runtime::run) or [`Runtime::block_on`](crate::Runtime::block_on) has a new budget for each
+//! poll. If an executor outside the runtime polls a future, the sockets in this future use no budget. Each running
+//! worker checks the poller at least once in 61 tasks. If a step blocks the only worker that is awake, the monitor
+//! thread wakes another worker: see [`Builder::long_step_threshold`](crate::Builder::long_step_threshold).
 //!
 //! # Cancel safety
 //!
-//! Each future and each `poll_…` function of this module is cancel safe, unless its documentation says that it is not.
-//! For example, a read that is dropped before it completes has taken no bytes. The combinators of the crate `futures`
-//! are not always cancel safe. For example, a dropped `read_exact` has moved an unknown number of bytes from the socket
-//! to the buffer of the caller, and a dropped `write_all` may have written a part of its bytes.
+//! Each future and each `poll_…` function of this module is cancel safe, unless its documentation states that the
+//! future or the function is not cancel safe. For example, a read that is dropped before it completes has taken no
+//! bytes. The combinators of the crate `futures` are not always cancel safe. For example, a dropped `read_exact` has
+//! moved an unknown number of bytes from the socket to the buffer of the caller, and a dropped `write_all` may have
+//! written a part of its bytes.
 
-// This folder imports `platform`, `process`, `host` and the file `runtime/enqueue.rs`. The type `Threads` in this file
-// is the scheduler of a runtime. The poller is not in this folder, but in `platform/poller`. The scheduler or a helper
-// thread waits for events. The folder contains no unsafe code and no protocol above the sockets, such as TLS or HTTP.
+// This folder imports `platform`, `process`, `host` and the file `runtime/enqueue.rs`. The type `Threads` of
+// `runtime/enqueue.rs` is the scheduler of a runtime. The poller is not in this folder, but in `platform/poller`. The
+// scheduler or a helper thread waits for events. The folder contains no unsafe code and no protocol above the sockets,
+// such as TLS or HTTP.
 
 pub(crate) mod backend;
 #[cfg(unix)]
@@ -128,8 +130,8 @@ pub(crate) mod udp;
 #[cfg(unix)]
 pub mod unix;
 
-/// The crate `socket2` in version 0.6. The functions `options` return types of this crate. A program that uses this
-/// module needs no dependency on `socket2` of its own.
+/// The crate `socket2` in version 0.6. The functions `options` return types of the crate `socket2`. A program that uses
+/// this module needs no separate dependency on `socket2`.
 pub use socket2;
 
 #[cfg(unix)]

@@ -70,12 +70,12 @@ impl Host {
     /// Runs a closure on the blocking pool, and returns a future of the closure's result. The closure runs even if the
     /// future is never polled.
     ///
-    /// If the future is dropped before the closure begins, the closure never runs. To let the closure run without its
-    /// result, call [`Blocking::detach`](crate::future::Blocking::detach). A closure that has begun runs to its end.
-    /// The drop of the runtime does not wait for the closure. Therefore, the end of the program may interrupt the
-    /// closure. If the future of a waiting closure is dropped, the closure may stay in the queue for a while. When
-    /// another closure arrives and the queue is full, the pool checks the next 128 closures of the queue, and removes
-    /// each closure whose future was dropped.
+    /// If the future is dropped before the closure begins, the closure never runs. To discard the result but let the
+    /// closure run, call [`Blocking::detach`](crate::future::Blocking::detach). A closure that has begun runs to its
+    /// end. The drop of the runtime does not wait for such a closure. Therefore, the end of the program may interrupt
+    /// such a closure. If the future of a waiting closure is dropped, the closure may stay in the queue for a while.
+    /// When another closure arrives and the queue is full, the pool checks the next 128 closures of the queue, and
+    /// removes each closure whose future was dropped.
     ///
     /// # Errors
     /// - [`Failure::Panicked`], if the closure panics.
@@ -148,8 +148,8 @@ impl Host {
     }
 
     /// Runs the future of a handler. The calling thread runs the first poll. After the first poll, the future is a
-    /// task. The runtime keeps no list of these tasks, because a task ends when its command ends. A command ends at the
-    /// latest when its process exits.
+    /// task. The runtime keeps no list of these tasks, because a task ends when its command ends. If a command has not
+    /// ended before its process exits, the exit of the process ends the command.
     pub(crate) fn start(self, future: impl Future<Output = ()> + Send + 'static) {
         self.task(future).run();
     }

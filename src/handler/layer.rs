@@ -26,8 +26,9 @@
 //! exits, the inner handler sees the cancellation immediately. If a cancelled command waits in the queue of a layer,
 //! the layer drops the command immediately. A panic of a handler counts as a failure. A layer measures time with the
 //! clock of the command's runtime, and takes random numbers from the seed of that runtime. The clones of a limit share
-//! the limit, even if the clones are handlers of several runtimes. A [`RateLimit`] that several runtimes share uses one
-//! clock. The docs of [`RateLimit`] and [`ConcurrencyLimit`] state a condition for runtimes that share a limit.
+//! the limit, even if the clones are handlers in different runtimes. A [`RateLimit`] that several runtimes share uses
+//! one clock. If several runtimes share a limit, each of these runtimes must meet a condition: see [`RateLimit`] and
+//! [`ConcurrencyLimit`].
 //!
 //! # Writing a layer
 //!
@@ -59,8 +60,8 @@
 //!
 //! The caller of a `tower::Service` waits until the service is ready, and then calls the service through `&mut self`.
 //! The service returns its answer as a future. A handler is called through `&self` by all workers concurrently, and
-//! answers through a completion, from any thread. An adapter would need a lock and a task for each command, so this
-//! crate has its own layers. A tower stack can answer commands inside a handler:
+//! answers through a completion, from any thread. An adapter between the two traits would need a lock and a task for
+//! each command, so this crate has its own layers. A tower stack can answer commands inside a handler:
 //! `handler::future(move |command| stack.clone().oneshot(command))`.
 
 pub(crate) mod concurrency;

@@ -65,7 +65,7 @@ impl<C: StreamCommand> StreamCompletion<C> {
     /// or the deadline of the stream has passed. In these cases, the item is dropped.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it completes, the item is not sent, but dropped.
+    /// If the future is dropped before it completes, the item is dropped and not sent.
     pub async fn send(&mut self, item: C::Item) -> Result<(), Failure> {
         let mut item = Some(Payload::new(item));
         let Self { completion, pause } = self;

@@ -1,5 +1,5 @@
-//! Finds the poller with which a new socket is registered. If the crate gets a simulated network, this file will choose
-//! between that network and the poller.
+//! Finds the poller with which a new socket is registered. If a simulated network is added to the crate, this file will
+//! choose between the simulated network and the poller.
 
 use std::io;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -51,9 +51,8 @@ impl Backend {
         self.threads.open_poller(Poller::open)
     }
 
-    /// Checks that the runtime can register a new socket. A function makes this check before a system call with an
-    /// effect outside the program. Such a system call creates a file or opens a connection. If the check fails, the
-    /// effect does not occur.
+    /// Checks that the runtime can register a new socket. A function makes this check before a system call that creates
+    /// a file or opens a connection. If the check fails, the function does not make the system call.
     ///
     /// # Errors
     /// Returns the error of the system if the poller cannot be opened. Returns an error if the runtime has ended.
@@ -79,8 +78,8 @@ impl Backend {
     /// # Errors
     /// Returns the error of the system if a helper thread is needed and cannot be started.
     pub(crate) fn will_wait(&self) -> io::Result<()> {
-        // If the system cannot start a thread, it often returns `WouldBlock`. A future of a socket must never return
-        // this kind of error. For an adapter, this error could mean that the socket is not ready.
+        // If the system cannot start a thread, the system often returns `WouldBlock`. A future of a socket must never
+        // return this kind of error. For an adapter, this error could mean that the socket is not ready.
         let refused = |error| io::Error::other(format!("the thread that waits for the sockets cannot start: {error}"));
         match self.threads.is_handed_over_here() {
             Some(false) => Ok(()),

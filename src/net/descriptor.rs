@@ -27,7 +27,7 @@ use crate::platform::poller::source::Direction;
 /// If `T` implements `Read` or `Write`, then `Async<T>` implements `AsyncRead` or `AsyncWrite`. If `&T` implements
 /// `Read` or `Write`, then `&Async<T>` implements `AsyncRead` or `AsyncWrite`, so that one task can read and write at
 /// the same time. In each direction, these traits wake only the task that polled last. If several tasks wait for one
-/// direction, use `read_with` and `write_with`, which wake each of them.
+/// direction, use `read_with` and `write_with`, which wake each of these tasks.
 ///
 /// ```
 /// use procession::net::Async;
@@ -56,8 +56,8 @@ impl<T: AsFd> Async<T> {
     /// # Errors
     /// Returns the error of the system. For example, the error is [`io::ErrorKind::PermissionDenied`] for a regular
     /// file. On Linux, the error is [`io::ErrorKind::AlreadyExists`] if the same descriptor is already registered. On
-    /// other systems, the second registration takes the events of the first registration. Returns an error if the
-    /// thread has no runtime, or if the runtime is a simulation.
+    /// systems other than Linux, the second registration takes over the events of the first registration. Returns an
+    /// error if the thread has no runtime, or if the runtime is a simulation.
     pub fn new(io: T) -> io::Result<Self> {
         Self::register(io, Backend::current()?)
     }
@@ -89,7 +89,7 @@ impl<T: AsFd> Async<T> {
     }
 
     /// Waits until the system reports that the descriptor can be read. When the future completes, the descriptor may
-    /// have become unreadable again.
+    /// already be unreadable again.
     ///
     /// After the future has completed, the descriptor counts as readable until a read operation of this value gets
     /// [`io::ErrorKind::WouldBlock`] from the system. An example of a read operation is [`read_with`](Self::read_with).
@@ -101,8 +101,8 @@ impl<T: AsFd> Async<T> {
         self.io.reported(Direction::Read).await
     }
 
-    /// Waits until the system reports that the descriptor can be written. When the future completes, the descriptor
-    /// may have become unwritable again.
+    /// Waits until the system reports that the descriptor can be written. When the future completes, the descriptor may
+    /// already be unwritable again.
     ///
     /// After the future has completed, the descriptor counts as writable until a write operation of this value gets
     /// [`io::ErrorKind::WouldBlock`] from the system. An example of a write operation is
@@ -123,7 +123,7 @@ impl<T: AsFd> Async<T> {
     /// before the library reads, and let the library read until the descriptor has no more data. The system reports
     /// only changes: if the library leaves data in the descriptor, the system does not report this data again. If the
     /// program calls this method only after the library has read the descriptor, new data may arrive between the read
-    /// and the call. The call then discards the event of this data.
+    /// and the call. The call then discards the event that reported this data.
     ///
     /// ```
     /// # use procession::net::Async;

@@ -1,5 +1,5 @@
-//! The read half and the write half of a stream. Two processes can use one half each. The halves of TCP streams and the
-//! halves of Unix streams have the same functions, but are separate types, as in tokio.
+//! The read half and the write half of a stream. Each of two processes can use one of the halves. The halves of a TCP
+//! stream and the halves of a Unix stream have the same functions, but are separate types, as in tokio.
 
 /// Defines the halves of the type `$stream`, whose addresses have the type `$address`.
 macro_rules! halves {

@@ -41,7 +41,8 @@ pub(crate) struct Registered<S: SystemSocket> {
     io: Option<S>,
     source: Arc<Source>,
     backend: Backend,
-    /// For each direction: true if the last call of a `poll_…` function has paused because the budget was spent.
+    /// One value for each direction. The value is true if the last call of a `poll_…` function has paused because the
+    /// budget was spent.
     has_paused: [AtomicBool; 2],
 }
 
@@ -53,8 +54,8 @@ fn raw_descriptor(io: &impl AsRawDescriptor) -> RawDescriptor {
     return io.as_raw_socket();
 }
 
-/// Operations on a socket, one after the other. Several values of this type can wait for one direction. In contrast,
-/// only one caller of the `poll_…` functions of [`Registered`] can wait for one direction.
+/// A sequence of operations on a socket. Several values of this type can wait for one direction. In contrast, only one
+/// caller of the `poll_…` functions of [`Registered`] can wait for one direction.
 pub(crate) struct Operations<'a, S: SystemSocket> {
     socket: &'a Registered<S>,
     waiter: Waiter<'a>,
@@ -191,8 +192,8 @@ impl<S: SystemSocket> Registered<S> {
     /// stream, or a read from a TCP stream into a buffer of `size` bytes. `op` returns the number of bytes that it has
     /// transferred.
     ///
-    /// A read on a Unix socket must use `poll_op`. Such a read can end early, because it ends after a message that
-    /// contains descriptors. After a read that has ended early, the socket may still have bytes.
+    /// A read on a Unix socket must use `poll_op`. Such a read can end early, because the read ends after a message
+    /// that contains descriptors. After a read that has ended early, the socket may still have bytes.
     pub(crate) fn poll_transfer(
         &self,
         direction: Direction,
@@ -215,7 +216,7 @@ impl<S: SystemSocket> Registered<S> {
     }
 
     /// Takes one unit from the budget for a `poll_…` function, as [`BudgetPause::spend`] does. A `poll_…` function has
-    /// no future that could remember its pause, so the socket remembers the pause.
+    /// no future that could store the pause, so the socket stores the pause.
     fn spend(&self, direction: Direction, cx: &Context<'_>) -> Poll<bool> {
         let has_paused = &self.has_paused[direction as usize];
         let before = has_paused.load(Ordering::Relaxed);
@@ -239,8 +240,8 @@ impl<S: SystemSocket> Registered<S> {
     /// Calls `op` once, without waiting.
     ///
     /// # Errors
-    /// Returns the error of `op`. If this error is `WouldBlock`, later operations wait for an event before they call
-    /// the system.
+    /// Returns the error of `op`. If this error is `WouldBlock`, each later operation waits for an event before the
+    /// operation calls the system.
     pub(crate) fn try_op<R>(&self, direction: Direction, op: impl FnOnce(&S) -> io::Result<R>) -> io::Result<R> {
         let Poll::Ready(seen) = self.source.check(direction) else {
             // The caller may repeat this call in a loop. Without a thread in the poller, no event would arrive.
@@ -273,8 +274,8 @@ impl<S: SystemSocket> Registered<S> {
         self.source.clear_present(direction);
     }
 
-    /// Waits until `poll_ready` returns `Ready`. If `poll_ready` returns `Pending`, it has registered the waker of the
-    /// caller.
+    /// Waits until `poll_ready` returns `Ready`. If `poll_ready` returns `Pending`, `poll_ready` has registered the
+    /// waker of the caller.
     async fn ready_by(
         &self,
         poll_ready: impl Fn(&Waker, &mut Option<WaiterKey>) -> Poll<io::Result<Seen>>,

@@ -22,7 +22,8 @@ mod sealed {
     pub trait Resolve {
         fn unresolved(&self) -> Unresolved;
 
-        /// Returns the address, if this type always contains exactly one address. This function does not allocate.
+        /// Returns the address, if each value of this type contains exactly one address. This function does not
+        /// allocate.
         fn address(&self) -> Option<SocketAddr> {
             None
         }
@@ -189,8 +190,8 @@ fn refused(failure: Failure) -> io::Error {
     io::Error::new(kind, failure)
 }
 
-/// Returns the socket address in `addr`. Returns `None` if a value of this type may contain no address, or more than
-/// one.
+/// Returns the socket address in `addr`. Returns `None` if a value of this type may contain no address, or several
+/// addresses.
 pub(crate) fn address(addr: &impl ToSocketAddrs) -> Option<SocketAddr> {
     addr.address()
 }

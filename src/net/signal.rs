@@ -28,9 +28,9 @@ use crate::host::Host;
 /// The first call installs a handler, which stays installed until the program ends. So after the first call, Ctrl-C
 /// does not end the program any more. The future ignores signals that arrive before its first poll.
 ///
-/// On Unix, each waiting future uses two descriptors, and its first poll takes time in proportion to the number of
-/// waiting futures: see `signal::unix::signal`. If many processes need the signal, one process should wait for the
-/// signal and forward the signal to the other processes.
+/// On Unix, each waiting future uses two descriptors, and the duration of its first poll grows in proportion to the
+/// number of waiting futures: see `signal::unix::signal`. If many processes need the signal, one process should wait
+/// for the signal and forward the signal to the other processes.
 ///
 /// # Errors
 /// Returns an error if the handler cannot be installed. On Unix, returns an error if the thread has no runtime, if the

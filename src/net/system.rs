@@ -1,5 +1,5 @@
-//! The sockets of the operating system. All other files of `net` import the types of mio from this file. If the crate
-//! gets a simulated network, each type of this file will be either a socket of the system or a simulated socket.
+//! The sockets of the operating system. All other files of `net` import the types of mio from this file. If a simulated
+//! network is added to the crate, each type of this file will be either a socket of the system or a simulated socket.
 
 #[cfg(unix)]
 use std::io;

@@ -80,7 +80,7 @@ impl UdpSocket {
         self.io.into_inner().into()
     }
 
-    /// Waits until the socket can receive a packet. When the future completes, the socket may have become unreadable
+    /// Waits until the socket can receive a packet. When the future completes, the socket may already be unreadable
     /// again. A new socket counts as readable until a receive returns [`io::ErrorKind::WouldBlock`].
     ///
     /// # Errors
@@ -89,8 +89,7 @@ impl UdpSocket {
         self.io.ready(Direction::Read).await
     }
 
-    /// Waits until the socket can send a packet. When the future completes, the socket may have become unwritable
-    /// again.
+    /// Waits until the socket can send a packet. When the future completes, the socket may already be unwritable again.
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.
@@ -99,10 +98,10 @@ impl UdpSocket {
     }
 
     /// Sets the address to which [`send`](Self::send) sends. If `addr` names several addresses, the socket uses the
-    /// first address that the system accepts. This function sends no packet, so it can succeed even if the address is
-    /// unreachable. After this call, the socket accepts only packets from this address. A receive may still return
-    /// packets that arrived before this call, even if they came from another address. [`recv_from`](Self::recv_from)
-    /// also returns the address of the sender.
+    /// first address that the system accepts. This function sends no packet, so the function can succeed even if the
+    /// address is unreachable. After this call, the socket accepts only packets from this address. A receive may still
+    /// return packets that arrived before this call, even if these packets came from a different address.
+    /// [`recv_from`](Self::recv_from) also returns the address of the sender.
     ///
     /// # Errors
     /// Returns the error of the system or of the name lookup.

@@ -19,11 +19,11 @@ use crate::process::command::Command;
 /// leaves the queue immediately.
 ///
 /// If the queue is full, a command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones of a layer
-/// share one limit, so one limit can cover several types of commands, or the commands of several runtimes of a program.
-/// A released permit goes to the command that has waited longest. A task in the runtime of this command then hands the
-/// command to the inner handler. Therefore each runtime that shares the limit must have a worker, or a thread that
-/// drives this runtime. Otherwise a command of this runtime can hold a permit and still wait, until this runtime runs
-/// or shuts down. Meanwhile the commands of the other runtimes may wait too.
+/// share one limit. Therefore, one limit can apply to several types of commands, or to the commands of several runtimes
+/// of a program. The command that has waited longest gets a released permit. A task in the runtime of this command then
+/// hands the command to the inner handler. Therefore each runtime that shares the limit must have a worker, or another
+/// thread must drive this runtime. Otherwise a command of this runtime may get a permit, but then wait until this
+/// runtime runs or shuts down. Meanwhile the commands of the other runtimes may wait too.
 pub struct ConcurrencyLimit<H> {
     inner: Arc<H>,
     most: usize,
@@ -80,8 +80,8 @@ struct Permits {
     state: Mutex<State>,
 }
 
-/// A command waits only while all permits are taken. Therefore, if commands wait, a released permit goes to the first
-/// command in the queue.
+/// A command waits only while all permits are taken. Therefore, if commands wait, the first command in the queue gets a
+/// released permit.
 #[derive(Default)]
 struct State {
     taken: usize,
@@ -101,7 +101,7 @@ impl Permits {
                 next
             };
             // If the runtime of the next command has shut down, `run_in_new_task` drops this command, and the loop
-            // continues with the command after it.
+            // continues with the command that follows.
             let Some(next) = next else { return };
             if run_in_new_task(next, || Box::new(Permit(Arc::clone(self)))) {
                 return;

@@ -26,12 +26,12 @@ use crate::process::command::Command;
 /// allows. The excess is at most the number of commands that the rate allows in 10 ms.
 ///
 /// If a waiting command is cancelled, the command leaves the queue immediately, and uses no token. If the queue is
-/// full, a command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones of a layer share one limit,
-/// so one limit can cover several types of commands, or the commands of several runtimes of a program. While commands
-/// wait, a task of one of these runtimes serves the queue. This task hands the waiting commands of its runtime to the
-/// inner handler, one after another. The task belongs to the runtime of the command that was the first to wait.
-/// Therefore a worker or another thread must drive each runtime that shares the limit, even after the runtime's own
-/// commands have ended. Otherwise the commands of the other runtimes wait until this runtime shuts down.
+/// full, a command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones of a layer share one limit.
+/// Therefore, one limit can apply to several types of commands, or to the commands of several runtimes of a program.
+/// While commands wait, a task of one of these runtimes serves the queue. This task hands the waiting commands of its
+/// runtime to the inner handler, one after another. The task belongs to the runtime of the command that was the first
+/// to wait. Therefore a worker or another thread must drive each runtime that shares the limit, even after the
+/// runtime's own commands have ended. Otherwise the commands of the other runtimes wait until this runtime shuts down.
 pub struct RateLimit<H> {
     inner: Arc<H>,
     rate: Rate,
@@ -49,7 +49,7 @@ impl<H> RateLimit<H> {
     }
 
     /// Sets the number of commands that may pass immediately after a pause. A value of 0 means 1. If the value is 1,
-    /// commands pass at equal intervals. Default: the argument `count` of [`new`](Self::new).
+    /// waiting commands pass at equal intervals. Default: the argument `count` of [`new`](Self::new).
     #[must_use]
     pub fn burst(mut self, most: u32) -> Self {
         self.rate.burst = most.max(1);
@@ -221,8 +221,9 @@ impl SharedState {
                 state.attended = false;
                 return None;
             };
-            // If the first command was cancelled a moment ago, it may still be in the queue, because its waker has not
-            // removed it yet. Such a command uses no token, and `WaitingCommand::run_or_drop` drops the command.
+            // If the first command was cancelled a moment ago, this command may still be in the queue, because the
+            // waker of the cancellation has not removed the command yet. Such a command uses no token, and
+            // `WaitingCommand::run_or_drop` drops the command.
             if is_wanted {
                 let now = state.now(rate, host.shared().timers.clock());
                 if !state.schedule.pass(rate, now, LATE) {
@@ -456,7 +457,7 @@ mod tests {
 
     #[test]
     fn no_rate_is_rounded() {
-        // The rate is three commands per second. After one year, the next command is due in exactly the right
+        // The rate is three commands per second. After one year, the due time of the next command is exact to the
         // nanosecond.
         let rate = rate(3, Duration::from_secs(1), 1);
         let mut schedule = Schedule::default();

@@ -43,9 +43,9 @@ struct RetryPolicy {
 
 impl<H> Retry<H> {
     /// Retries a command in `inner` up to `times` times. The first wait is `wait`, and each further wait is twice as
-    /// long as the wait before. No wait is longer than one minute, unless `wait` itself is longer. If `wait` is longer
-    /// than one minute, all waits have the length `wait`. The first attempt is no retry: if `times` is 0, the command
-    /// is never retried. Even if `wait` is zero, other tasks run between two attempts.
+    /// long as the wait before. No wait is longer than one minute, unless `wait` itself is longer than one minute. If
+    /// `wait` is longer than one minute, all waits have the length `wait`. The first attempt is no retry: if `times` is
+    /// 0, the command is never retried. Even if `wait` is zero, other tasks run between two attempts.
     pub fn new(inner: H, times: u32, wait: Duration) -> Self {
         let backoff = Backoff::new(wait, Duration::from_secs(60).max(wait)).jitter(false);
         let policy = RetryPolicy { times, backoff, retries: None };
@@ -59,8 +59,8 @@ impl<H> Retry<H> {
         self
     }
 
-    /// Chooses the length of each wait at random, between zero and the full length, as a [`Backoff`] does. Therefore,
-    /// if many commands fail at the same time, their retries happen at different times. Default: off.
+    /// Chooses the length of each wait at random, between zero and the full length of the wait, as a [`Backoff`] does.
+    /// Therefore, if many commands fail at the same time, their retries happen at different times. Default: off.
     #[must_use]
     pub fn jitter(mut self) -> Self {
         self.policy.backoff = self.policy.backoff.jitter(true);
@@ -121,7 +121,7 @@ impl<C: Command + Clone, H: Handler<C>> RetriableCommand<H, C> {
     async fn finish_with_retries(mut self, mut attempt: HandlerCall<C::Reply>) {
         loop {
             let answer = attempt.await;
-            // The predicate is user code and may panic. The clone of the command below may panic too.
+            // The predicate is user code and may panic. The clone of the command, which follows below, may also panic.
             match catch(|| answer.as_ref().err().is_some_and(|failure| self.retries(failure))) {
                 // The error is a value of the user, and its drop may panic.
                 Ok(true) => drop(drop_caught(answer)),

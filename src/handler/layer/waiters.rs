@@ -1,5 +1,5 @@
 //! The queue of commands that wait because a limit is reached. The queue is bounded, and its order is first in, first
-//! out. A cancelled command leaves the queue immediately. The owner of a queue protects the queue with a lock.
+//! out. A cancelled command leaves the queue immediately. The owner of the queue protects the queue with a lock.
 
 use std::any::type_name;
 use std::collections::BTreeMap;
@@ -140,9 +140,9 @@ impl<L: Leave + 'static> Wake for RemoveWaker<L> {
 pub(super) enum QueueAnswer {
     /// The new command, which is refused.
     Refused(Box<dyn WaitingCommand>),
-    /// The oldest command. The new command has displaced it from the queue.
+    /// The oldest command. The new command has displaced the oldest command from the queue.
     Displaced(Box<dyn WaitingCommand>),
-    /// The new command. Its answer is no longer wanted.
+    /// The new command. The answer to the new command is no longer wanted.
     Unwanted(Box<dyn WaitingCommand>),
 }
 

@@ -1,8 +1,8 @@
-//! An option of the flight recorder: it writes a record when a signal arrives.
+//! An option of the flight recorder. With this option, the flight recorder writes a record when a signal arrives.
 //!
-//! A separate thread waits for the signal, not a process. Therefore the runtime writes the record even if all workers
-//! are blocked. The crate `signal-hook` installs a signal handler. The handler writes one byte to a socket, and the
-//! thread reads the other end of this socket.
+//! A separate thread, and not a process, waits for the signal. Therefore the runtime writes the record even if all
+//! workers are blocked. The crate `signal-hook` installs a signal handler. The handler writes one byte to a socket, and
+//! the thread reads the other end of this socket.
 
 use std::io::{self, Read};
 use std::net::Shutdown;
@@ -22,19 +22,19 @@ impl FlightRecorder {
     /// The runtime writes a file to the [folder](Self::folder), for example `flight-4711-1-1-signal.pftrace`. Each kind
     /// of signal has a thread that waits for this signal. The thread of the flight recorder writes the file. So a
     /// record is written even if all workers are blocked. If several signals arrive before the thread of the flight
-    /// recorder begins to write, they share one file. A panic or a long step may have requested a file before the
-    /// signal. If the thread has not begun to write this file, the signal also uses this file. The name of the file
+    /// recorder begins to write, these signals share one file. A panic or a long step may have requested a file before
+    /// the signal. If the thread has not begun to write this file, the signal also uses this file. The name of the file
     /// then contains `panic` or `blocked`. The runtime writes at most [`max_files`](Self::max_files) files for all
     /// signals.
     ///
     /// The runtime installs a handler for the kind when the runtime is built. The handler stays installed until the
-    /// program ends. So the signal never has its default effect again, even after the runtime was dropped. Before the
-    /// runtime is built, or without this option, `SIGUSR1` and `SIGUSR2` end the program. Several runtimes and several
-    /// [`Signal`](crate::signal::unix::Signal) values can wait for the same kind of signal. Each of them receives the
-    /// signal.
+    /// program ends. So signals of this kind never have their default effect again, even after the runtime was dropped.
+    /// Before the runtime is built, or without this option, `SIGUSR1` and `SIGUSR2` end the program. Several runtimes
+    /// and several [`Signal`](crate::signal::unix::Signal) values can wait for the same kind of signal. Each of these
+    /// runtimes and `Signal` values receives the signal.
     ///
-    /// If the kind does not exist, or if a program cannot handle it, [`Builder::build`](crate::Builder::build) returns
-    /// [`BuildError::Io`](crate::BuildError::Io). A [`Simulation`](crate::Simulation) ignores this option.
+    /// If the kind does not exist, or if no program can handle this kind, [`Builder::build`](crate::Builder::build)
+    /// returns [`BuildError::Io`](crate::BuildError::Io). A [`Simulation`](crate::Simulation) ignores this option.
     ///
     /// ```
     /// # use procession::Runtime;

@@ -97,9 +97,9 @@ impl Drop for Registration {
 /// The first call for a kind installs a handler, which stays installed until the program ends. So after the first call,
 /// the default effect of this kind of signal never occurs again, even after the [`Signal`] was dropped.
 ///
-/// Each `Signal` uses two descriptors of the program. This call and the signal handler take time in proportion to the
-/// number of `Signal` values. If many processes need the same signal, one process should own the `Signal` and send a
-/// message to the other processes, for example through a group.
+/// Each `Signal` uses two descriptors of the program. The run times of this call and of the signal handler grow in
+/// proportion to the number of `Signal` values. If many processes need the same signal, one process should own the
+/// `Signal` and send a message to the other processes, for example through a group.
 ///
 /// # Errors
 /// Returns an error if the handler cannot be installed: the kind does not exist, or the signal is `SIGKILL`, `SIGSTOP`,
@@ -154,8 +154,8 @@ impl Signal {
     }
 }
 
-/// Reads the bytes that the handler has written, until it finds an arrival that was not reported yet. The flag
-/// `has_arrived` shows such an arrival.
+/// Reads the bytes that the handler has written, until this function finds an arrival that was not reported yet. The
+/// flag `has_arrived` shows such an arrival.
 ///
 /// # Errors
 /// Returns `WouldBlock` if there is no such arrival. Returns an error if the handler has closed its end of the socket.
@@ -165,7 +165,7 @@ fn take_arrival(mut stream: &UnixStream, has_arrived: &AtomicBool) -> io::Result
         if stream.read(&mut bytes)? == 0 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the handler of the signal was removed"));
         }
-        // The rest of the bytes may belong to the same arrival. Then the next call ignores these bytes.
+        // The rest of the bytes may belong to the same arrival. In this case, the next call ignores these bytes.
         if has_arrived.swap(false, Ordering::SeqCst) {
             return Ok(());
         }

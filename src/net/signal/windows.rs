@@ -1,4 +1,4 @@
-//! Ctrl-C on Windows. The crate `ctrlc` calls the handler on a thread of its own, so the handler can wake the waiting
+//! Ctrl-C on Windows. The crate `ctrlc` calls the handler on a separate thread, so the handler can wake the waiting
 //! futures directly.
 
 use std::future::poll_fn;
@@ -15,7 +15,7 @@ struct Arrivals {
     event: Event,
 }
 
-/// The arrivals of this program, or the reason why the handler could not be installed.
+/// The arrivals of Ctrl-C in this program, or the reason why the handler could not be installed.
 static ARRIVALS: OnceLock<Result<Arc<Arrivals>, String>> = OnceLock::new();
 
 /// Waits for the next Ctrl-C.

@@ -133,7 +133,7 @@ impl TcpSocket {
     ///
     /// # Errors
     /// Returns the error of the system, for example if the time is too long (Linux allows at most 32,767 seconds). If
-    /// this call fails, the check is enabled only if it was enabled before the call.
+    /// this call fails, the call does not change whether the check is enabled.
     pub fn set_keepalive(&self, after: Option<Duration>) -> io::Result<()> {
         let Some(after) = after else { return self.socket.set_keepalive(false) };
         let was_enabled = self.socket.keepalive()?;
@@ -192,8 +192,9 @@ impl TcpSocket {
     pub async fn connect(self, addr: SocketAddr) -> io::Result<TcpStream> {
         self.backend.ensure_open()?;
         let is_pending = match self.socket.connect(&addr.into()) {
-            // The connection is established, or the option `TCP_FASTOPEN_CONNECT` is set. With this option, the first
-            // write opens the connection. A wait for the connection would never end.
+            // At this point, the connection is established, or the option `TCP_FASTOPEN_CONNECT` is set. With this
+            // option, the first write opens the connection. A wait for the connection before this write would never
+            // end.
             Ok(()) => false,
             Err(error) if is_in_progress(&error) => true,
             Err(error) => return Err(error),

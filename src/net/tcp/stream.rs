@@ -40,7 +40,7 @@ impl TcpStream {
     /// Connects to `addr`, on the runtime of the calling thread. If `addr` names several addresses, tries these
     /// addresses in order until a connection is established.
     ///
-    /// The time limit of this operation is the limit of the system. To set a shorter limit, use
+    /// The time limit of this operation is the time limit of the system. To set a shorter limit, use
     /// [`SelfHandle::timeout`](crate::SelfHandle::timeout).
     ///
     /// # Errors
@@ -132,8 +132,7 @@ impl TcpStream {
     }
 
     /// Waits until the stream can be read, or the peer has closed its side. When the future completes, the stream may
-    /// have become unreadable again. A new stream counts as readable until a read returns
-    /// [`io::ErrorKind::WouldBlock`].
+    /// already be unreadable again. A new stream counts as readable until a read returns [`io::ErrorKind::WouldBlock`].
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.
@@ -141,7 +140,7 @@ impl TcpStream {
         self.io.ready(Direction::Read).await
     }
 
-    /// Waits until the stream can be written. When the future completes, the stream may have become unwritable again.
+    /// Waits until the stream can be written. When the future completes, the stream may already be unwritable again.
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.
@@ -153,8 +152,8 @@ impl TcpStream {
     ///
     /// # Errors
     /// Returns [`io::ErrorKind::WouldBlock`] if there are no bytes now, or the error of the system. After `WouldBlock`,
-    /// the next call may return `WouldBlock` again although bytes have arrived, because the runtime has not taken the
-    /// event of the system yet. Await [`readable`](Self::readable) before you call the function again.
+    /// the next call may return `WouldBlock` again although bytes have arrived, because the runtime may not have
+    /// received the event of the system yet. Await [`readable`](Self::readable) before you call the function again.
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.io.try_op(Direction::Read, |mut io| io.read(buf))
     }
@@ -268,7 +267,7 @@ impl TcpStream {
     }
 
     /// Sets `SO_LINGER` to zero: when the stream is dropped, the system discards the unsent bytes and sends a reset to
-    /// the peer. The address of the stream is then free immediately.
+    /// the peer. Afterwards, another socket can immediately use the address of the stream.
     ///
     /// There is no function that sets `SO_LINGER` to a longer time. With a longer time, the drop of the stream would
     /// block the thread until the bytes are sent or the time has passed.

@@ -87,7 +87,7 @@ impl UnixDatagram {
     }
 
     /// Opens a socket without a path, on the runtime of the calling thread. The socket can send. The socket cannot
-    /// receive, because it has no path to which other sockets could send.
+    /// receive, because the socket has no path to which other sockets could send.
     ///
     /// # Errors
     /// Fails under the same conditions as [`bind`](Self::bind).
@@ -158,7 +158,7 @@ impl UnixDatagram {
         self.io.into_inner().into()
     }
 
-    /// Waits until the socket can receive a packet. When the future completes, the socket may have become unreadable
+    /// Waits until the socket can receive a packet. When the future completes, the socket may already be unreadable
     /// again. A new socket counts as readable until a receive returns [`io::ErrorKind::WouldBlock`].
     ///
     /// # Errors
@@ -167,8 +167,7 @@ impl UnixDatagram {
         self.io.ready(Direction::Read).await
     }
 
-    /// Waits until the socket can send a packet. When the future completes, the socket may have become unwritable
-    /// again.
+    /// Waits until the socket can send a packet. When the future completes, the socket may already be unwritable again.
     ///
     /// If [`try_send_to`](Self::try_send_to) fails because the queue of the receiver is full, do not use this function
     /// to wait for space in the queue. After each failed send to a full queue, Linux reports the socket as writable. A
@@ -244,8 +243,8 @@ impl UnixDatagram {
     }
 
     /// Sends a packet. While the queue of the receiver is full, pauses and tries again. After each failed send to a
-    /// full queue, Linux reports this socket as writable. Therefore, if the future waited for this event, it would
-    /// repeat the system call without a pause.
+    /// full queue, Linux reports this socket as writable. Therefore, if the future waited for this event, the future
+    /// would repeat the system call without a pause.
     async fn send_after_pauses(&self, send: impl Fn(&system::UnixDatagram) -> io::Result<usize>) -> io::Result<usize> {
         let mut pauses = Pauses::new();
         loop {
@@ -406,8 +405,8 @@ impl UnixDatagram {
     /// Calls `receive`. If the read side is closed and has no packet, returns the result of `end`.
     ///
     /// On Linux, a receive from a closed and empty socket returns `WouldBlock` if the socket is non-blocking. The
-    /// system reports the close by only one event. Therefore a receive that waited for a second event would wait
-    /// forever.
+    /// system reports the close by only one event. Therefore, if a receive waited for a second event, the receive would
+    /// wait forever.
     fn or_end<R>(&self, receive: impl FnOnce() -> io::Result<R>, end: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
         // This check comes before the receive. In the other order, a packet could arrive after the receive and before
         // the close. The caller would then get the result of `end` before this packet.

@@ -87,7 +87,7 @@ impl UnixStream {
         loop {
             backend.ensure_open()?;
             match start_connect(addr) {
-                // The queue of the listener is full. The attempt has not begun.
+                // The queue of the listener is full, so the attempt has not begun.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => pauses.pause(&backend).await?,
                 begun => return Self::register(begun?, backend)?.connected().await,
             }
@@ -167,8 +167,7 @@ impl UnixStream {
     }
 
     /// Waits until the stream can be read, or the peer has closed its side. When the future completes, the stream may
-    /// have become unreadable again. A new stream counts as readable until a read returns
-    /// [`io::ErrorKind::WouldBlock`].
+    /// already be unreadable again. A new stream counts as readable until a read returns [`io::ErrorKind::WouldBlock`].
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.
@@ -176,7 +175,7 @@ impl UnixStream {
         self.io.ready(Direction::Read).await
     }
 
-    /// Waits until the stream can be written. When the future completes, the stream may have become unwritable again.
+    /// Waits until the stream can be written. When the future completes, the stream may already be unwritable again.
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.

@@ -2,9 +2,9 @@
 // `host/`, `process/`, `task/` and `scheduler/` do the work.
 // - A message is queued by `Inbox::push`, one of the first functions of `process/mailbox/sender.rs`. Usually,
 //   `push_locked` takes the lock and calls `Queue::push` (`queue.rs`). `Queue::push` appends the message to the buffer,
-//   or writes it into the empty slot. If the process waits with an open slot, `deliver` writes the message into this
-//   slot without the lock (`Slot::deliver` in `slot.rs`). Bounded mailboxes are in `bounded.rs`, and urgent messages
-//   are in `urgent.rs`.
+//   or writes the message into the empty slot. If the process waits with an open slot, `deliver` writes the message
+//   into this slot without the lock (`Slot::deliver` in `slot.rs`). Bounded mailboxes are in `bounded.rs`, and urgent
+//   messages are in `urgent.rs`.
 // - A worker thread goes to sleep in `Worker::sleep`, near the end of `scheduler/worker.rs`. `sleep` calls
 //   `Worker::park`. If the worker is the timekeeper and there are sockets, `park` first tries to wait in
 //   `wait_in_poller`. Otherwise `park` calls `Idle::park`, the last function before the tests of `scheduler/idle.rs`. A
@@ -14,12 +14,12 @@
 //   `host/exit.rs` calls `Head::publish_exit` in `host/control/head/exit.rs`, which calls `Links::dissolve`. Step 12
 //   notifies the monitor that `spawn_monitor` has set.
 // - A timer fires in `Timers::fire_shard`, in the middle of `host/timer.rs`. This function calls `Fire::run`, near the
-//   top of the same file. A worker calls `fire_due_timers` in `scheduler/worker.rs`, which calls `Driver::fire_due`
-//   (`runtime/enqueue.rs`), which calls `Timers::fire_due_batch`.
+//   top of the same file. A worker calls `fire_due_timers` in `scheduler/worker.rs`. `fire_due_timers` calls
+//   `Driver::fire_due` (`runtime/enqueue.rs`), and `Driver::fire_due` calls `Timers::fire_due_batch`.
 // - A command reaches its handler in `Dispatcher::dispatch`, near the end of `host/dispatch.rs`. An inline command
-//   reaches its handler in `dispatch_inline`, which is next to `dispatch`. `dispatch` calls `AnyHandler::handle`, which
-//   calls `pass_to_handler`, in the first half of this file. After each step of a process, `dispatch_all` in
-//   `task/effects.rs` dispatches the commands of the step.
+//   reaches its handler in `dispatch_inline`, which is next to `dispatch`. `dispatch` calls `AnyHandler::handle`, and
+//   `AnyHandler::handle` calls `pass_to_handler`. Both functions are in the first half of `host/dispatch.rs`. After each
+//   step of a process, `dispatch_all` in `task/effects.rs` dispatches the commands of the step.
 
 //! Process runtime: runs async functions and state machines as processes with mailboxes, on a work-stealing scheduler.
 //!
@@ -119,10 +119,10 @@
 //! # Limits
 //!
 //! - **Pre-emption.** The runtime cannot interrupt a step. A step runs until its code returns or awaits a future that
-//!   is not ready. In a long computation, call [`should_yield`], and await [`yield_now`](SelfHandle::yield_now) if the
-//!   function returns true. If the futures of a loop are always ready, wrap them in [`cooperative`](cooperative()).
-//!   The monitor thread of the runtime notices a step that takes longer than [`Builder::long_step_threshold`]. A
-//!   replacement thread then runs the other processes of the blocked worker.
+//!   is not ready. In a long computation, call [`should_yield`], and await [`yield_now`](SelfHandle::yield_now) if
+//!   `should_yield` returns true. If the futures of a loop are always ready, wrap these futures in
+//!   [`cooperative`](cooperative()). The monitor thread of the runtime notices a step that takes longer than
+//!   [`Builder::long_step_threshold`]. A replacement thread then runs the other processes of the blocked worker.
 //! - **Panics.** If panics unwind, a panic ends only the process that panicked. Under `panic = "abort"`, a panic ends
 //!   the program. As in every Rust program, a destructor that panics while its thread unwinds also ends the program.
 //!   Before a panic of a process ends the program, the runtime prints a message that names the process and its code. To
@@ -130,8 +130,8 @@
 //!   added hook prints nothing for a panic that does not end the program.
 //! - **Memory.** If memory runs out, the program aborts with a message. No operation of the runtime returns an error
 //!   for exhausted memory.
-//! - **Threads.** A runtime has at most 48 workers, replacement threads and guest threads. A guest thread is a thread
-//!   inside [`Runtime::run`] or [`Runtime::block_on`].
+//! - **Threads.** The total number of workers, replacement threads and guest threads of a runtime is at most 48. A guest
+//!   thread is a thread inside [`Runtime::run`] or [`Runtime::block_on`].
 //! - **Fork.** The child of a `fork` has only the thread that called `fork`. Because the child has no worker thread, no
 //!   process of the runtime runs in the child. In the child, a call into the runtime may wait forever for a lock that
 //!   another thread held at the time of the `fork`. The child may start another program, or exit with `_exit`. The

@@ -2,8 +2,8 @@
 //!
 //! These models are compiled only under `--cfg procession_loom`, for `tests/loom.rs`. `tests/loom.rs` states how far
 //! each model is explored. The file also lists the planted bugs that the models must detect. The models use the crate's
-//! own types, and add only the threads and the assertions. A lost wake-up causes a deadlock, and the model checker
-//! reports each deadlock.
+//! own types, and add only threads and assertions. A lost wake-up causes a deadlock, and the model checker reports each
+//! deadlock.
 
 pub mod answer;
 pub mod cancel;
@@ -43,7 +43,7 @@ impl Waiter {
         Waker::from(Arc::clone(self))
     }
 
-    /// Waits for a wake-up. If a wake-up has come since the last call, returns immediately.
+    /// Waits for a wake-up. If a wake-up has arrived since the last call, returns immediately.
     fn wait(&self) {
         while !self.woken.swap(false, Ordering::SeqCst) {
             thread::park();

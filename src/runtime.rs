@@ -83,10 +83,10 @@ const MIN_STACK: usize = 64 << 10;
 ///
 /// Each call of this function occupies a thread. Therefore, use this function only for rare calls that cannot run on
 /// another thread. For many blocking calls, use [`Host::spawn_blocking`]. The process receives no messages until `f`
-/// returns. A surplus thread waits for half a second before it exits, so that another call can reuse the thread.
-/// [`Builder::max_replacement_threads`] and the [48 slots](Builder::workers) limit the number of replacement threads
-/// that run at the same time. When a limit is reached, no thread replaces the blocked worker, and the other workers
-/// take the queued tasks of the blocked worker.
+/// returns. A surplus thread waits for half a second before the thread exits, so that another call can reuse the
+/// thread. [`Builder::max_replacement_threads`] and the [48 slots](Builder::workers) of a runtime limit the number of
+/// replacement threads that run at the same time. When a limit is reached, no thread replaces the blocked worker, and
+/// the other workers take the queued tasks of the blocked worker.
 ///
 /// This function does not tell tokio that the thread blocks. On a worker thread of tokio, `f` must therefore not wait
 /// for a new task of tokio: see [`Runtime::block_on`].
@@ -110,7 +110,7 @@ pub fn block_in_place<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// The next free node number. A runtime takes this number if its builder sets no node number.
+/// The next free node number. If the builder sets no node number, the runtime takes this number.
 static NODES: AtomicU32 = AtomicU32::new(1);
 
 /// A runtime. A runtime runs processes on its worker threads.
@@ -119,11 +119,12 @@ static NODES: AtomicU32 = AtomicU32::new(1);
 /// [`run`](Self::run) or [`block_on`](Self::block_on). Without workers and guest threads, no process runs.
 ///
 /// The drop of the runtime kills the remaining processes. The drop waits up to one second for steps in progress. If a
-/// step does not return within this second, the drop prints the pid of its process to stderr, and does not stop the
-/// thread of the step. If the runtime has no workers, a thread that polls a future of [`shutdown`](Self::shutdown) runs
-/// steps. While a thread polls such a future, the drop of the runtime does not wait for a step on this thread. The drop
-/// does not wait for closures that run on the blocking pool. It also does not wait until the system has ended the
-/// worker threads. Therefore the destructors of thread-local values of the workers may run after the drop.
+/// step does not return within this second, the drop prints the pid of the process of this step to stderr, and does not
+/// stop the thread of the step. If the runtime has no workers, a thread that polls a future of
+/// [`shutdown`](Self::shutdown) runs steps. While a thread polls such a future, the drop of the runtime does not wait
+/// for a step on this thread. The drop does not wait for closures that run on the blocking pool. The drop also does not
+/// wait until the system has ended the worker threads. Therefore the destructors of thread-local values of the workers
+/// may run after the drop.
 ///
 /// ```
 /// let rt = procession::Runtime::new()?;
@@ -203,8 +204,8 @@ impl Runtime {
     /// Runs a future to completion on this thread. During this call, the thread is a guest thread: between the polls of
     /// the future, the thread runs processes. When no process is runnable, the thread parks.
     ///
-    /// When another thread or a process wakes `future`, this thread polls `future` again after the step in progress. If
-    /// `future` wakes itself during its own poll, one step runs before the next poll.
+    /// When another thread or a process wakes `future`, this thread first completes the step in progress, and then
+    /// polls `future` again. If `future` wakes itself during its own poll, one step runs before the next poll.
     ///
     /// If `future` waits for a deadline, the thread may notice the deadline late. If each step takes more than 20 µs,
     /// the thread notices the deadline at the end of the present step. If the steps are shorter, the thread notices the
@@ -213,7 +214,7 @@ impl Runtime {
     /// This method works on any thread, and also in the destructor of a thread-local. This method also works inside a
     /// step, but then the method blocks the worker of the step. Inside a step, `future` must not wait for a command
     /// that the same step yields: the runtime dispatches the commands of a step when the step ends. Calls and sleeps
-    /// work.
+    /// work inside a step.
     ///
     /// While a call runs a step of a process, this step may itself call `block_on`. The outer call then returns
     /// only after the inner call has returned.
@@ -228,8 +229,8 @@ impl Runtime {
     /// this step calls `block_on`, the nested call also takes a slot. If all slots are in use, the call runs no
     /// processes until a slot is free. Meanwhile, the call still polls its future, and returns when the future
     /// completes. While the call waits for a slot, timers and sockets may be late by up to one second. Suppose that
-    /// each slot belongs to a call whose step waits in a nested call for another process. Then no thread is left to run
-    /// these other processes. Therefore, in an async body, use `await` and not this method.
+    /// each slot belongs to a call that runs a step, and that this step waits for another process in a nested call.
+    /// Then no thread is left to run the other processes. Therefore, in an async body, use `await` and not this method.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         // The call may happen inside a simulation. The future and the tasks that this call runs still belong to this
         // runtime.
@@ -261,7 +262,7 @@ impl Runtime {
     }
 
     /// Returns a future that resolves to the output of `future`. Each poll of the returned future also runs processes.
-    /// Therefore, the whole runtime can run inside another executor, without a thread of its own.
+    /// Therefore, the whole runtime can run inside another executor, and needs no thread of its own.
     ///
     /// A poll ends after 200 steps or after 100 µs, so that other tasks of the executor can run. While steps are long,
     /// the poll reads the clock after each step. While steps are short, the poll reads the clock at least once in 16
@@ -276,11 +277,11 @@ impl Runtime {
     ///
     /// # Cancel safety
     /// If the returned future is dropped, `future` is also dropped, and the other threads take the queued tasks of the
-    /// returned future. If the returned future is never polled again, or is passed to [`std::mem::forget`], the future
-    /// delays no task. If a task is runnable, and neither a worker nor a thread in `block_on` is free, the runtime
-    /// wakes all futures of this method. Therefore, another of these futures can run the task. A future that is never
-    /// polled again still takes one of the 48 slots that workers and guest threads share. If a further guest gets no
-    /// slot, this guest runs no processes until a slot is free.
+    /// returned future. If the returned future is never polled again, or is passed to [`std::mem::forget`], the
+    /// returned future delays no task. If a task is runnable, and neither a worker nor a thread in `block_on` is free,
+    /// the runtime wakes all futures of this method. Therefore, another future of this method can run the task. A
+    /// future that is never polled again still takes one of the 48 slots that workers and guest threads share. If all
+    /// slots are in use, a further guest runs no processes until a slot is free.
     pub fn run<F: Future>(&self, future: F) -> impl Future<Output = F::Output> {
         drive(&self.threads, &self.tokio, future)
     }
@@ -297,12 +298,12 @@ impl Runtime {
         self.threads.set_workers(count);
     }
 
-    /// Shuts the runtime down in an orderly way, as [`Host::shutdown`] does. The shutdown begins with this call, and
-    /// not with the first poll of the returned future. If the runtime has no workers at this first poll, the returned
-    /// future runs the processes. In this case, the shutdown ends by its deadline only if every step returns.
+    /// Shuts the runtime down in an orderly way, as [`Host::shutdown`] does. The shutdown begins when this method is
+    /// called, and not at the first poll of the returned future. If the runtime has no workers at this first poll, the
+    /// returned future runs the processes. In this case, the shutdown ends by its deadline only if every step returns.
     ///
     /// Any executor can poll the returned future, including this runtime. The future does not borrow the runtime. The
-    /// threads of the runtime are stopped later, by the drop of the runtime. If a step does not return, this drop waits
+    /// threads of the runtime are stopped later, by the drop of the runtime. If a step does not return, the drop waits
     /// at most 10 ms for the thread of the step.
     ///
     /// ```
@@ -343,7 +344,7 @@ impl Runtime {
     /// Stops the workers, kills the remaining processes, and drops the remaining jobs.
     fn end(&mut self) {
         // The rest of this function records many events, and these events could overwrite the events of a requested
-        // flight record. Therefore, the requested flight records are written first.
+        // flight record. Therefore, the requested flight records are written before the rest of this function runs.
         self.host.stop_record_writer();
         self.host.advance(crate::host::Phase::Closed);
         self.threads.stop();
@@ -488,9 +489,9 @@ impl Builder {
     /// A runtime has 48 slots. Each worker, each guest thread and each [replacement
     /// thread](Self::max_replacement_threads) takes one slot. A guest thread is a thread inside [`Runtime::run`] or
     /// [`Runtime::block_on`]. While all slots are in use, a further guest thread runs no processes, and can create
-    /// sockets only with a [`Host`]. In addition, no thread replaces a blocked worker. With more than 48 workers,
-    /// [`build`](Self::build) returns [`BuildError::TooManyWorkers`]. A program that needs more threads builds several
-    /// runtimes.
+    /// sockets only with a [`Host`]. While all slots are in use, no thread replaces a blocked worker. With more than 48
+    /// workers, [`build`](Self::build) returns [`BuildError::TooManyWorkers`]. A program that needs more threads builds
+    /// several runtimes.
     pub fn workers(mut self, count: usize) -> Self {
         self.workers = Some(count);
         self
@@ -505,9 +506,9 @@ impl Builder {
     }
 
     /// Keeps the last events of the runtime in memory, so that [`Host::write_flight_record`] can write these events to
-    /// a file. Default: off. Without a flight recorder, there is no additional cost. The [`FlightRecorder`] sets the
-    /// size of the buffers. The [`FlightRecorder`] also sets whether the runtime writes a file on its own after certain
-    /// events, for example after a panic.
+    /// a file. Default: off. Without a flight recorder, the runtime has no additional cost. The [`FlightRecorder`] sets
+    /// the size of the buffers. The [`FlightRecorder`] also sets whether the runtime writes a file on its own after
+    /// certain events, for example after a panic.
     pub fn flight_recorder(mut self, recorder: FlightRecorder) -> Self {
         self.flight = Some(recorder);
         self
@@ -539,8 +540,8 @@ impl Builder {
         self
     }
 
-    /// Sets the policy for panics. A process that panics exits under every policy. The policy says what the runtime
-    /// does in addition. Default: [`PanicPolicy::Observe`].
+    /// Sets the policy for panics. A process that panics exits under every policy. The policy determines what the
+    /// runtime does in addition. Default: [`PanicPolicy::Observe`].
     pub fn on_panic(mut self, policy: PanicPolicy) -> Self {
         self.on_panic = policy;
         self
@@ -571,10 +572,10 @@ impl Builder {
 
     /// Sets the number of abnormal exits that [`Host::last_exits`] returns. Default: 64. The runtime keeps one record
     /// for each of these exits. A record makes an abnormal exit about 0.2 µs slower. The size of a record is about 180
-    /// bytes, plus the text of its error, plus 48 bytes for each of its last messages (at most 1,024). At most 8
-    /// records also have a [backtrace](crate::observe::ExitRecord::backtrace), which usually takes up to 50 KiB. If the
-    /// number is 0, the runtime keeps no record. The runtime keeps no records of normal exits, so the number does not
-    /// change the cost of a normal exit.
+    /// bytes, plus the size of the text of its error, plus 48 bytes for each of its last messages (at most 1,024
+    /// messages). At most 8 records also have a [backtrace](crate::observe::ExitRecord::backtrace), which usually takes
+    /// up to 50 KiB. If the number is 0, the runtime keeps no record. The runtime keeps no records of normal exits, so
+    /// the number does not change the cost of a normal exit.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -614,8 +615,8 @@ impl Builder {
     }
 
     /// Sets which job is refused when all threads of the blocking pool are busy and the queue is full. Default:
-    /// [`Overflow::Reject`], which refuses the new job. Handlers and [`Host::spawn_blocking`] never wait for room in
-    /// the queue.
+    /// [`Overflow::Reject`], which refuses the new job. Handlers and [`Host::spawn_blocking`] never wait for free space
+    /// in the queue.
     pub fn blocking_overflow(mut self, policy: Overflow) -> Self {
         self.blocking.when_full = policy;
         self
@@ -628,8 +629,9 @@ impl Builder {
     /// Each worker thread, replacement thread and thread of the blocking pool enters the context of this tokio runtime.
     /// Each thread inside [`Runtime::block_on`] or [`Runtime::run`] also enters this context. The tokio runtime drives
     /// its sockets and timers on its own threads. Therefore, the tokio runtime must run as long as processes use it. If
-    /// the tokio runtime is a current-thread runtime, a thread must stay in `block_on` of the tokio runtime during
-    /// this time. This thread must not block there, in particular not in [`Runtime::block_on`].
+    /// the tokio runtime is a current-thread runtime, a thread must stay in `block_on` of the tokio runtime during this
+    /// time. The future that this thread polls there must not block the thread, in particular not in
+    /// [`Runtime::block_on`].
     ///
     /// smol needs no such option, because the sockets and timers of smol need no context: see
     /// [`wrap_threads`](Self::wrap_threads).
@@ -709,7 +711,7 @@ impl Builder {
     }
 
     /// Sets a function that each worker thread calls after its last task: see
-    /// [`on_thread_start`](Self::on_thread_start). A thread whose step never returns does not call the function.
+    /// [`on_thread_start`](Self::on_thread_start). If a step never returns, its thread does not call the function.
     pub fn on_thread_stop(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.stop = Some(hook(f));
         self
@@ -725,11 +727,11 @@ impl Builder {
     }
 
     /// Sets a function that a worker thread calls each time that the thread is unparked. The thread calls the function
-    /// of [`on_thread_park`](Self::on_thread_park) and this function in pairs. If the thread finds a task at the last
-    /// moment, it does not park, but still calls both functions.
+    /// of [`on_thread_park`](Self::on_thread_park) and this function in pairs. If the thread finds a task just before
+    /// the park, the thread does not park, but still calls both functions.
     ///
     /// The function may block. Therefore, when a worker is unparked for a task, this worker unparks another worker
-    /// before it calls the function. So one message to an idle runtime may unpark several workers.
+    /// before this worker calls the function. So one message to an idle runtime may unpark several workers.
     pub fn on_thread_unpark(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.unpark = Some(hook(f));
         self
@@ -740,12 +742,12 @@ impl Builder {
     /// numbers of the replacement threads follow the numbers of the workers. Replacement threads are pinned by the same
     /// rule. Some systems treat the pinning as a hint. This method needs the feature `affinity`.
     ///
-    /// On Linux, a new thread may use only the cores of the thread that starts it. Therefore, a thread that a process
-    /// starts on a pinned worker can use only the core of this worker. This rule also applies to threads of the runtime
-    /// that a pinned worker starts, for example a thread of the blocking pool.
+    /// On Linux, a new thread may use only the cores of the thread that starts the new thread. Therefore, a thread that
+    /// a process starts on a pinned worker can use only the core of this worker. This rule also applies to threads of
+    /// the runtime that a pinned worker starts, for example a thread of the blocking pool.
     ///
-    /// Pinning helps if no other program runs on these cores. If another program takes the core of a pinned worker, the
-    /// worker cannot move to another core, and the runtime becomes slower.
+    /// Pinning helps if no other program runs on the cores of the workers. If another program takes the core of a
+    /// pinned worker, the worker cannot move to another core, and the runtime becomes slower.
     #[cfg(feature = "affinity")]
     pub fn pin_workers(mut self, on: bool) -> Self {
         self.cores = on.then(Vec::new);

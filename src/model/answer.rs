@@ -98,8 +98,8 @@ pub fn answer_to_a_new_waiter() {
     assert_eq!(Arc::strong_count(&token), 1);
 }
 
-/// The caller waits with the waker of its task, with another waker, or with both wakers. Then the caller stops waiting.
-/// The answer is either refused, or dropped together with the shared state.
+/// The caller waits with the waker of its task, with a different waker, or with both wakers. Then the caller stops
+/// waiting. The answer is either refused, or dropped together with the shared state.
 pub fn answer_against_leaving() {
     for (at_first, elsewhere) in [(true, false), (false, true), (true, true)] {
         let (_task, mut caller, answerer) = ask(at_first);

@@ -74,8 +74,8 @@ pub fn two_upgrades_against_the_last_drop() {
     assert_eq!(drops.load(Ordering::Relaxed), 1, "it is dropped once");
 }
 
-/// The first thread creates a weak reference and drops it. The second thread drops a weak reference. The third thread
-/// drops a strong reference.
+/// The first thread creates a weak reference and then drops this weak reference. The second thread drops a weak
+/// reference. The third thread drops a strong reference.
 pub fn weak_drops_against_the_last_drop() {
     let (one, drops) = value();
     let (own, weak) = (one.clone(), Ref::downgrade(&one));

@@ -113,8 +113,8 @@ impl World {
     }
 }
 
-/// A process joins a group and exits, while another process starts to monitor the group. The monitoring process learns
-/// of each change once and in order, either from the returned list of members or from a signal.
+/// A process joins a group and exits, while another process starts to monitor the group. The monitoring process
+/// receives each change exactly once and in order, either in the returned list of members or in a signal.
 pub fn watch_against_join() {
     let world = World::new();
     let joins = spawn(&world, |world| {

@@ -338,8 +338,8 @@ impl Gate {
     }
 }
 
-/// One of two workers is the timekeeper. Meanwhile, a job is pushed. This job does not return until a gate opens. If
-/// the timekeeper runs the job, the other worker must become the timekeeper.
+/// One of two workers is the timekeeper, and another thread pushes a job. This job does not return until a gate opens.
+/// If the timekeeper runs the job, the other worker must become the timekeeper.
 ///
 /// The deadline of the timer is far in the future and does not change. Therefore, no new deadline wakes the other
 /// worker.

@@ -188,8 +188,8 @@ pub fn monitor_against_send_and_exit() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// A monitor is removed while the monitored process exits. If `demonitor` reports that it was too late, the `Down`
-/// event arrives. Otherwise, no `Down` event arrives.
+/// A monitor is removed while the monitored process exits. If `demonitor` reports that the removal was too late, the
+/// `Down` event arrives. Otherwise, no `Down` event arrives.
 pub fn demonitor_against_exit() {
     let peers = Peer::pair();
     let watch: MonitorRef = monitor(&*peers.0, peers.0.clone(), peers.1.pid, Ok(peers.1.clone()));

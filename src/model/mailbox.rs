@@ -160,8 +160,8 @@ fn send_urgent(mail: &Mail, message: u32) {
 }
 
 /// One sender sends normal messages, through the slot or under the lock. Another sender sends an urgent message. The
-/// receiver reads each message once, and waits only if it has read all messages. If the push of the urgent message has
-/// returned, the next receive returns the urgent message, even if the read-ahead buffer contains a message.
+/// receiver reads each message once, and waits only if the receiver has read all messages. If the push of the urgent
+/// message has returned, the next receive returns the urgent message, even if the read-ahead buffer contains a message.
 pub fn urgent_against_two_messages() {
     let mail = Mail::new();
     let normal = spawn(&mail, |mail| {
@@ -389,8 +389,8 @@ pub fn read_elsewhere() {
     join(sender);
 }
 
-/// Polls a receiver on this thread until another receiver replaces it, but at most `polls` times. Each poll uses a new
-/// waker. Returns the received messages.
+/// Polls a receiver on this thread until a new receiver replaces the polled receiver, but at most `polls` times. Each
+/// poll uses a new waker. Returns the received messages.
 fn poll_elsewhere(mail: &Mail, front: &mut ReadAhead<u32>, polls: usize) -> Vec<u32> {
     let mut received = vec![];
     for _ in 0..polls {
@@ -454,7 +454,8 @@ pub fn other_waker() {
     let senders = [1, 2].map(|message| spawn(&inbox, move |inbox| send(inbox, message)));
     let (mut front, mut sum) = (ReadAhead::default(), 0);
     while sum != 3 {
-        // The model drops the first waker, because a `select` also drops its former waker when it is polled again.
+        // The model drops the first waker, because a `select` also drops its previous waker when the `select` is polled
+        // again.
         let (former, latter) = (Waiter::here(), Waiter::here());
         let mut receive = |waiter: &Arc<Waiter>| {
             front.pop().or_else(|| inbox.pop_or_wait(&inbox.own, &mut front, Reader::Other(waiter.waker())).0)
@@ -467,8 +468,8 @@ pub fn other_waker() {
     senders.into_iter().for_each(join);
 }
 
-/// A signal is read after the messages that arrived before the signal, even if the receiver has already taken some of
-/// these messages.
+/// A signal is read after the messages that arrived earlier than the signal, even if the receiver has already taken
+/// some of these messages.
 pub fn signal_keeps_its_place() {
     let inbox = Mail::new();
     signal(&inbox);

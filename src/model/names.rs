@@ -42,7 +42,7 @@ impl World {
 }
 
 /// A process registers a name while the process exits. After the exit, another process can register the same name and
-/// keep it.
+/// keep this name.
 pub fn register_against_end() {
     let world = World::new();
     let first = Ref::counted(TestEntry::default());

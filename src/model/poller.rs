@@ -85,8 +85,8 @@ pub fn guest_asks_against_worker() {
 /// checks the poller for events without blocking. The guest in `block_on` must poll its future, even if the polled
 /// guest takes the event that should wake the guest in `block_on`.
 pub fn guest_asks_against_guest() {
-    // The model requests one worker, but does not start it. If the model requested no worker, a helper thread would
-    // start.
+    // The model requests one worker, but does not start this worker. If the model requested no worker, a helper thread
+    // would start.
     let scheduler = scheduler(1, &Arc::default());
     open(&scheduler);
     let (job, future) = awaited();

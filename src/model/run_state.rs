@@ -1,7 +1,7 @@
 //! Models of the run state of a process. A woken process is queued once, and checks its messages again.
 //!
-//! This file has unsafe code, because it calls the unsafe functions of a run state. In a model, a run state does not
-//! belong to the cell of a process, so each thread may change the run state.
+//! This file has unsafe code, because this file calls the unsafe functions of a run state. In a model, a run state does
+//! not belong to the cell of a process, so each thread may change the run state.
 
 #![allow(unsafe_code)]
 

@@ -21,7 +21,7 @@ fn timers() -> Arc<Timers> {
     Arc::new(Timers::new(clock, 1))
 }
 
-/// Counts how often the timers of this counter have fired.
+/// Counts how often the timers that use this counter have fired.
 #[derive(Clone, Default)]
 struct Fired(Arc<AtomicUsize>);
 

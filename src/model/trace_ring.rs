@@ -1,5 +1,5 @@
-//! Model of the ring of trace records. A reader copies records while the writer overwrites them. The reader returns
-//! only whole records, in order, and counts the records that it does not return.
+//! Model of the ring of trace records. A reader copies records while the writer overwrites these records. The reader
+//! returns only whole records, in order, and counts the records that the reader does not return.
 
 use crate::model::{join, spawn};
 use crate::observe::trace::ring::Ring;

@@ -26,7 +26,7 @@ pub(crate) fn pin_to(cores: Vec<usize>) -> Result<Pin, BuildError> {
         return Err(BuildError::Invalid("workers cannot be pinned to a core that this program may not use"));
     }
     Ok(Arc::new(move |worker| {
-        // If the system ignores or refuses the request, the worker can run on any core.
+        // If the system ignores or refuses the pinning, the worker can run on any core.
         let _pinned = core_affinity::set_for_current(cores[worker % cores.len()]);
     }))
 }

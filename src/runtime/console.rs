@@ -1,9 +1,9 @@
 //! The console server. The server answers the requests of consoles, which are programs that inspect this program over a
 //! socket.
 //!
-//! The server has one thread of its own, and waits for all its sockets at once. The server needs no worker, so the
-//! server answers even while all workers are blocked. The server has only weak references to the runtime. The page
-//! `guide/console.rs` describes the protocol.
+//! The server has a separate thread, which waits for all sockets of the server at the same time. The server needs no
+//! worker. Therefore, the server answers even while all workers are blocked. The server has only weak references to the
+//! runtime. The page `guide/console.rs` describes the protocol.
 //!
 //! - `socket.rs` opens the sockets.
 //! - `server.rs` waits for the sockets, and accepts clients.
@@ -51,7 +51,8 @@ const VARIABLE: &str = "PROCESSION_CONSOLE";
 /// Minimum length of a token in bytes. A shorter token could be guessed.
 const SHORTEST_TOKEN: usize = 16;
 
-/// Maximum time that the drop of a runtime waits for the server. The server ends after the request in progress.
+/// Maximum time that the drop of a runtime waits for the server. The server ends when it has answered the request in
+/// progress.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Options of the console server.
@@ -76,9 +77,9 @@ impl Builder {
     /// socket at the same time. The server does not keep the runtime alive, and ends at the drop of the runtime. The
     /// guide page [`console`](crate::guide::console) describes the protocol and all limits.
     ///
-    /// In the value of `PROCESSION_CONSOLE`, `%p` stands for the process id of the program, and `%n` for the
-    /// [node number](Self::node) of the runtime. If this socket cannot be opened, the runtime prints the error to
-    /// stderr, and runs without a console.
+    /// In the value of `PROCESSION_CONSOLE`, `%p` stands for the process id of the program, and `%n` stands for the
+    /// [node number](Self::node) of the runtime. If the socket of the environment variable cannot be opened, the
+    /// runtime prints the error to stderr, and runs without this socket.
     ///
     /// ```
     /// # use procession::Runtime;

@@ -45,7 +45,7 @@ impl Task for Job {
     type Begun = Option<(Host, Instant)>;
     /// Returns the label of the process, namely the index and the generation of its pid in one number. If this turn is
     /// measured, also returns the host of the process and the start time of the turn. A future without a process has no
-    /// label, and its turns are not measured.
+    /// label, and the turns of such a future are not measured.
     #[inline]
     fn begin(&self) -> (u64, Self::Begun) {
         match self {
@@ -148,8 +148,8 @@ impl Driver for Time {
     }
 }
 
-/// Stores a weak reference to the host in the scheduler. A socket finds the scheduler through the worker, and the host
-/// through the scheduler.
+/// Stores a weak reference to the host in the scheduler. A socket finds the scheduler through the worker, and then
+/// finds the host through the scheduler.
 #[cfg_attr(not(feature = "net"), expect(unused_variables, reason = "only sockets need it"))]
 pub(crate) fn set_owner(threads: &Threads, host: &Host) {
     #[cfg(feature = "net")]

@@ -33,7 +33,7 @@ use crate::task::join::JoinHandle;
 
 /// Spawns and runs processes that are not `Send`: see [`Runtime::local_set`].
 ///
-/// The processes of a `LocalSet` may use an `Rc`, a `RefCell`, or any other value that must stay on its thread. These
+/// The processes of a `LocalSet` may use an `Rc`, a `RefCell`, or any other value that must stay on one thread. These
 /// processes run only while the future of [`run`](Self::run) is polled or [`block_on`](Self::block_on) runs. Meanwhile,
 /// the thread is a guest thread and also runs other processes of the runtime. Addresses and handles of the processes of
 /// a `LocalSet` may be sent to any thread.
@@ -43,13 +43,13 @@ use crate::task::join::JoinHandle;
 /// worker](crate::observe::Finding::BlockedWorker) for such a step, and
 /// [`ProcessDetails::step`](crate::observe::ProcessDetails::step) is always `None`.
 ///
-/// If the runtime has no workers, up to 200 turns of these processes may run between two turns of other processes.
-/// Inside a step of such a process, do not wait with [`Runtime::block_on`] for another process of the same set: this
-/// call does not poll the set.
+/// If the runtime has no workers, up to 200 turns of the processes of the `LocalSet` may run between two turns of other
+/// processes. Inside a step of such a process, do not wait with [`Runtime::block_on`] for another process of the same
+/// `LocalSet`, because this call of [`Runtime::block_on`] does not poll the `LocalSet`.
 ///
 /// The drop of the `LocalSet` kills its remaining processes, and runs their exits on this thread. If the `LocalSet` is
-/// passed to [`std::mem::forget`], even the drop of the runtime does not kill these processes. If a process drops
-/// its own `LocalSet` in a step, this process is also killed, but exits only after the step.
+/// passed to [`std::mem::forget`], even the drop of the runtime does not kill these processes. If a process drops its
+/// own `LocalSet` in a step, the drop also kills this process, but the process exits only after the step.
 ///
 /// ```
 /// use std::{cell::RefCell, rc::Rc};
@@ -80,7 +80,7 @@ pub struct LocalSet<'rt> {
 
 impl fmt::Debug for LocalSet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The formatter is user code, so the lock is not held while it runs.
+        // The formatter is user code, so the lock is not held while the formatter runs.
         let ready = self.queue.state.lock().ready.len();
         f.debug_struct("LocalSet").field("ready", &ready).finish_non_exhaustive()
     }
@@ -167,7 +167,7 @@ impl LocalQueue {
         let mut state = self.state.lock();
         state.ready.push_back(ready);
         // All drivers are woken. If only one driver were woken, and this driver were never polled again, the process
-        // would never run. Usually there is one driver, and then no vector is allocated.
+        // would never run. Usually there is only one driver. In this case, no vector is allocated.
         let mut wakers = state.drivers.iter_mut().filter_map(|(_, waker)| waker.take());
         let (first, others) = (wakers.next(), wakers.collect::<Vec<_>>());
         drop(state);
@@ -297,8 +297,8 @@ impl LocalSet<'_> {
                 if self.run_some(&mut budget, || own.comes_first(polls, 0), || own.comes_first(polls, 1)) {
                     polls = 0;
                 } else if !own.comes_first(polls, 0) && !budget.is_over() {
-                    // The future has called its own waker on this thread. With this call, the future lets other tasks
-                    // run first. Other processes of the runtime must run before the next poll of the future.
+                    // The future has called its own waker on this thread. Such a call asks the executor to run other
+                    // tasks first. Other processes of the runtime must run before the next poll of the future.
                     return Poll::Pending;
                 }
             }
@@ -345,7 +345,7 @@ impl Drop for LocalSet<'_> {
 
 impl LocalSet<'_> {
     fn end(&self) {
-        // This thread runs the processes now, so an inspection must not report that no thread runs them.
+        // This thread runs the processes now, so an inspection must not report that no thread runs these processes.
         let _driver = DriverEntry::new(&self.queue);
         // After this function has returned, no thread runs the processes of the `LocalSet`. The remaining processes are
         // killed here, and exit in the loop below.
@@ -359,8 +359,8 @@ impl LocalSet<'_> {
                 Job::Process(ready).run_here();
             }
             // Another thread may be waking a process at this moment. Then the kill does not queue this process, and the
-            // other thread may queue it later. After this loop, no thread can run or drop a process of the `LocalSet`.
-            // Therefore, the loop waits until the other thread has queued the process.
+            // other thread may queue the process later. After this loop, no thread can run or drop a process of the
+            // `LocalSet`. Therefore, the loop waits until the other thread has queued the process.
             if alive.iter().all(|control| control.head().has_ended()) || planted!("local_drop_looks_once") {
                 break;
             }

@@ -50,7 +50,7 @@ const TURNS_PER_MS: u32 = 1_000;
 const MAX_NAMED: usize = 20;
 
 /// Runs processes on one thread, in virtual time. A seed determines the order of the processes. Two runs with the same
-/// seed are equal. Another seed gives another order.
+/// seed are equal. A different seed usually gives a different order.
 ///
 /// Like a [`Runtime`](crate::Runtime), a `Simulation` dereferences to a [`Host`]. Therefore, a function with a host as
 /// its argument runs unchanged in a runtime and in a simulation:
@@ -95,10 +95,10 @@ const MAX_NAMED: usize = 20;
 /// nearest deadline. Therefore, a scenario measures times with the resolution of the timers, which is 1 ms. The clock
 /// begins at zero.
 ///
-/// If the clock has stood still for 1,000 turns, the clock advances by one millisecond. Therefore, a loop that calls
-/// `yield_now` until a certain time eventually ends. Within a turn, the clock stands still. Therefore, a loop that
-/// waits for a certain time without an `await` never ends, and no process reaches its [limit of
-/// time](crate::Limits::time).
+/// If the clock has stood still for 1,000 turns, the clock advances by one millisecond. Therefore, if a loop calls
+/// `yield_now` until a certain time, this loop eventually ends. Within a turn, the clock stands still. Therefore, if a
+/// loop waits for a certain time without an `await`, this loop never ends. For the same reason, no process reaches its
+/// [limit of time](crate::Limits::time).
 ///
 /// # What the seed decides
 ///
@@ -110,24 +110,25 @@ const MAX_NAMED: usize = 20;
 /// - The seed decides the values of [`SelfHandle::random`](crate::SelfHandle::random), and the jitter of
 ///   [`Backoff`](crate::Backoff) and [`layer::Retry`](crate::handler::layer::Retry).
 ///
-/// Blocking work ([`Host::spawn_blocking`], [blocking handlers](fn@crate::handler::blocking)) runs in a turn, as any
-/// other task does, and takes no virtual time.
+/// Blocking work (of [`Host::spawn_blocking`] and of [blocking handlers](fn@crate::handler::blocking)) runs in a turn,
+/// as any other task does, and takes no virtual time.
 ///
 /// # What a simulation cannot control
 ///
 /// A simulation does not control the following kinds of code: code that reads the time or random numbers from the
 /// system, code that uses other threads, and code that blocks the thread. A simulation also does not control the random
-/// order of a `HashMap`. To find such code, [`check`](check::check) runs some seeds twice.
+/// order of a `HashMap`. To find code that a simulation does not control, [`check`](check::check) runs some seeds
+/// twice.
 ///
-/// Each simulation numbers its pids from the beginning, so that equal runs print equal pids. A pid is valid only in its
-/// own simulation. In another simulation, or in a runtime, the pid refers to no process.
+/// Each simulation numbers its pids from the beginning, so that equal runs print equal pids. A pid is valid only in the
+/// simulation that created the pid. In any other simulation, or in a runtime, the pid refers to no process.
 ///
 /// # Deadlocks
 ///
 /// The simulation can detect a run that never ends. [`run`](Self::run) panics if no process is runnable and no timer is
-/// set. If a periodic timer is set, there is always a next deadline, and the run could continue forever. For such runs,
-/// there is [a limit](Self::deadlock_after) on the number of time steps. A time step is a jump of the clock. If neither
-/// the future nor the waiting processes have run during this number of time steps, `run` panics.
+/// set. If a periodic timer is set, there is always a next deadline, and the run could continue forever. For runs with
+/// a periodic timer, there is [a limit](Self::deadlock_after) on the number of time steps. A time step is a jump of the
+/// clock. If neither the future nor the waiting processes have run during this number of time steps, `run` panics.
 ///
 /// [`check`](check::check) runs a scenario under many seeds.
 pub struct Simulation {
@@ -281,8 +282,8 @@ impl Simulation {
 
     /// Keeps the last events of the simulation in memory, so that [`Host::write_flight_record`] can write these events
     /// to a file. Default: off. The times of the record are virtual, and the same seed gives the same bytes. A
-    /// simulation writes no file on its own; [`Check::flight_record`](crate::Check::flight_record) writes the record of
-    /// a failing seed. If this method is called a second time, the second call has no effect.
+    /// simulation never writes a file by itself. [`Check::flight_record`](crate::Check::flight_record) writes the
+    /// record of a failing seed. If this method is called a second time, the second call has no effect.
     #[must_use]
     pub fn flight_recorder(self, recorder: FlightRecorder) -> Self {
         self.host.shared().metrics.recorder().keep_last_events(recorder);
@@ -303,16 +304,16 @@ impl Simulation {
     }
 
     /// Sets the maximum number of time steps without progress. Default: 65,536. While timers still fire, a run with
-    /// fewer such time steps is not a deadlock. After this number of time steps, the run can be a deadlock even if
-    /// timers still fire. `u64::MAX` means no limit.
+    /// fewer time steps without progress is not a deadlock. After this number of time steps, the run can be a deadlock
+    /// even if timers still fire. `u64::MAX` means no limit.
     ///
     /// If no process is runnable, the clock jumps to the next deadline, and this jump is a time step. Two kinds of
     /// events count as progress: a poll of the future that the simulation runs, and the first turn of a process after
     /// the simulation has listed this process. The simulation lists all processes 1,024 time steps after the last poll
     /// of the future. The list does not contain the processes that were spawned later, and the turns of these processes
-    /// do not count as progress. Therefore, a run can be a deadlock even if it spawns new processes again and again. If
-    /// a timer was set before the time steps without progress and is still pending, the run is not a deadlock. If a
-    /// process must sleep more often than this limit before it wakes another process, raise the limit.
+    /// do not count as progress. Therefore, a run can be a deadlock even if the run spawns new processes again and
+    /// again. If a timer was set before the time steps without progress and is still pending, the run is not a
+    /// deadlock. If a process must sleep more often than this limit before it wakes another process, raise the limit.
     #[must_use]
     pub fn deadlock_after(mut self, steps: u64) -> Self {
         self.idle.set_limit(steps);

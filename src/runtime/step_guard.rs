@@ -17,8 +17,8 @@ pub(super) struct StepGuard {
 }
 
 impl StepGuard {
-    /// Records that the step on this thread is about to block. Returns `None` if this thread runs no step of a process
-    /// of this runtime.
+    /// Records that the step on this thread will block. Returns `None` if this thread runs no step of a process of this
+    /// runtime.
     #[inline]
     pub(super) fn new(host: &Host) -> Option<Self> {
         ProcessRef::of_turn(host).map(Self::of_process)

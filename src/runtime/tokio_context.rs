@@ -42,7 +42,8 @@ impl TokioContext {
     }
 
     /// Calls `f` as [`within`](Self::within) does. If `f` waits, `f` blocks the thread. Even without a context, the
-    /// calling thread may be inside a task of another tokio runtime. `f` never uses the budget of such a task.
+    /// calling thread may be inside a task of another tokio runtime. With the feature `tokio`, `f` never uses the
+    /// budget of this task.
     pub(crate) fn within_blocking<R>(&self, f: impl FnOnce() -> R) -> R {
         self.within(|| {
             #[cfg(feature = "tokio")]

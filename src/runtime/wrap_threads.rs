@@ -37,7 +37,7 @@ pub(crate) fn once(f: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> Wrap
 
 #[cold]
 fn report() {
-    // If stderr is a broken pipe, the thread must continue nevertheless.
+    // Even if stderr is a broken pipe, the thread must continue.
     let _ = writeln!(
         stderr(),
         "procession: the function of `Builder::wrap_threads` did not call its closure; the thread continues without the \

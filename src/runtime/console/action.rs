@@ -23,10 +23,11 @@ use crate::runtime::console::later::{Later, Response};
 use crate::runtime::console::request::{Action, Fault, FaultKind, RestartTarget};
 use crate::runtime::enqueue::Threads;
 
-/// Time in which a supervisor must restart a child. By default, a child may need up to 5 s of this time to exit.
+/// Maximum time that a supervisor may need to restart a child. By default, a child may need up to 5 s of this time to
+/// exit.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// Time in which a flight record must be written.
+/// Maximum time that the write of a flight record may need.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(8);
 
 pub(super) fn perform(host: &Host, threads: &Arc<Threads>, action: Action) -> Result<Response, Fault> {
@@ -54,7 +55,7 @@ fn restart(host: &Host, restarted: RestartTarget) -> Result<Later, Fault> {
             (host.parent(pid).ok_or_else(|| no_process(pid))?.ok_or_else(no_parent)?, ChildId::Pid(pid))
         }
     };
-    // A process without a message type would accept the request, and never answer it.
+    // A process that accepts messages of any type would accept the request, and would never answer the request.
     if !host.has_message_type::<SupervisorMessage>(supervisor).ok_or_else(|| no_process(supervisor))? {
         return Err(Fault::new(FaultKind::NoSupervisor, format!("process {supervisor} is not a supervisor")));
     }

@@ -12,10 +12,10 @@ use crate::platform::clock::Instant;
 /// Maximum length of a request in bytes, without the line break.
 pub(super) const MAX_REQUEST: usize = 16 << 10;
 
-/// Maximum time in which a client must read a part of its reply.
+/// If a client has read no part of its reply for this time, the server closes the connection.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum time in which a client must send its token.
+/// If a client has not sent its token after this time, the server closes the connection.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Answer to a line that the client has sent.
@@ -51,7 +51,7 @@ pub(super) enum TurnResult {
 
 pub(super) struct Client<S> {
     pub(super) stream: S,
-    /// Bytes of the client that the server has not answered yet.
+    /// Bytes that the client has sent and the server has not answered yet.
     input: Vec<u8>,
     /// The first `searched` bytes of `input` contain no line break.
     searched: usize,

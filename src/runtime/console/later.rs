@@ -26,7 +26,7 @@ pub(super) struct Later {
     id: Value,
     reply: BoxFuture<'static, Reply>,
     pub(super) deadline: Instant,
-    /// Message of the error after the deadline.
+    /// Message of the error that the client gets after the deadline.
     overdue: &'static str,
 }
 

@@ -352,8 +352,8 @@ const MAX_FINDINGS: usize = 100;
 /// Maximum number of lines of all findings in a reply. Each finding gets an equal share of the lines.
 const MAX_FINDING_LINES: usize = 500;
 
-/// Returns the lines of a finding. If the finding has more than `max` lines, keeps the first lines and the last line.
-/// The last line says what to do.
+/// Returns the lines of a finding. If the finding has more than `max` lines, returns only the first lines and the last
+/// line. The last line says what to do.
 fn finding_lines(finding: &Finding, max: usize) -> Vec<String> {
     let text = finding.to_string();
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();

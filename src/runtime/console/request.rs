@@ -1,5 +1,5 @@
-//! Parses a line into a [`ConsoleRequest`]. A line is a JSON object. Unknown fields are ignored, so that a newer
-//! console works with an older server.
+//! Parses a line into a [`ConsoleRequest`]. A line is a JSON object. Unknown fields are ignored, so that a console can
+//! be newer than the server.
 
 use std::fmt;
 use std::time::Duration;
@@ -141,7 +141,7 @@ pub(super) struct TraceTarget {
     pub(super) max_time: Duration,
 }
 
-/// ConsoleRequest that changes the program.
+/// Request that changes the program.
 pub(super) enum Action {
     Cancel { pid: Pid, reason: String, grace: Duration },
     Kill { pid: Pid },

@@ -1,4 +1,5 @@
-//! The thread of the console server: waits for all sockets at once, accepts clients, and gives each client a turn.
+//! The thread of the console server. This thread waits for all sockets at the same time, accepts clients, and gives
+//! each client a turn.
 //!
 //! mio reports only changes of a socket. Therefore, the server treats a client as ready until a turn of the client
 //! blocks.
@@ -23,7 +24,8 @@ use crate::runtime::console::socket::{Listener, Stream};
 pub(super) const MAX_CLIENTS: usize = 8;
 
 /// Maximum number of clients that a listener accepts before the server serves the attached clients again. This number
-/// is below `MAX_CLIENTS`, so a new client gets a turn before later clients can take its place.
+/// is below `MAX_CLIENTS`, so a new client gets a turn before the listener can close this client in favor of later
+/// clients.
 const ACCEPTS: usize = MAX_CLIENTS / 2;
 
 /// Pause after a failed accept. An accept fails, for example, if no descriptor is free.
@@ -81,7 +83,8 @@ struct Connection {
     is_ready: bool,
     /// The reply that the client waits for.
     later: Option<Later>,
-    /// The trace and the run times of the client. The trace and the run times end when the connection ends.
+    /// The trace and the run times of the client. When the connection ends, the trace and the window of run times also
+    /// end.
     session: ClientSession,
 }
 

@@ -1,5 +1,5 @@
-//! The sockets of the console server. A Unix socket is a file, and only its owner can connect to it. A client of a TCP
-//! socket must send a token.
+//! The sockets of the console server. A Unix socket is a file, and only the owner of the file can connect to the
+//! socket. A client of a TCP socket must send a token.
 
 #[cfg(unix)]
 use std::fs::Metadata;
@@ -110,7 +110,7 @@ fn keepalive() -> TcpKeepalive {
     keepalive
 }
 
-/// The file of a Unix socket. The drop removes the file, unless another server has replaced it.
+/// The file of a Unix socket. The drop removes the file, unless another server has replaced the file.
 #[cfg(unix)]
 pub(super) struct SocketFile {
     path: PathBuf,
@@ -138,7 +138,7 @@ impl SocketFile {
                 io::Error::new(io::ErrorKind::InvalidInput, text)
             })?;
             match socket.bind(&address) {
-                // Another server uses this name at this moment, or a server has ended and has not removed its file.
+                // A different server uses this name at this moment, or a server has ended and has not removed its file.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 bound => {
                     bound?;
@@ -181,9 +181,10 @@ fn identity_of(file: &Metadata) -> (u64, u64) {
 
 /// Creates a Unix socket that listens at `path`. Its file has the permissions 0600 before the first client can connect.
 ///
-/// Two programs may open the same path at once. Between `bind` and `listen`, a socket refuses clients, like the socket
-/// of an ended program. Therefore the socket first listens at a temporary name. Then the socket gets its final name,
-/// unless another program has created a file with the final name. Tools such as `ss` show the temporary name.
+/// Two programs may open the same path at the same time. Between `bind` and `listen`, a socket refuses clients, like
+/// the socket of an ended program. Therefore the socket first listens at a temporary name. Then the socket gets its
+/// final name, unless another program has created a file with the final name. Tools such as `ss` show the temporary
+/// name.
 #[cfg(unix)]
 fn bind(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     use std::os::unix::fs::PermissionsExt;
@@ -206,7 +207,7 @@ fn bind(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     Ok((UnixListener::from_std(std::os::unix::net::UnixListener::from(socket)), file))
 }
 
-/// Removes the file if it is a socket without a server. `aside` is a name that no other program uses.
+/// Removes the file if the file is a socket without a server. `aside` is a name that no other program uses.
 ///
 /// # Errors
 /// Returns an error if the file is no socket, or if a server listens.
@@ -241,7 +242,7 @@ fn remove_stale(path: &Path, aside: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes the file if it has this identity. Between a check of the identity and a removal, another program could
+/// Removes the file if the file has this identity. Between a check of the identity and a removal, another program could
 /// replace the file. Therefore this function first renames the file to `aside`, and then checks the identity. If the
 /// file is the socket of another program, the function restores the name. If a third program has created a file with
 /// this name in the meantime, the name is not restored.
@@ -268,7 +269,7 @@ mod tests {
     use crate::platform::sync::atomic::{AtomicUsize, Ordering};
     use crate::platform::sync::thread;
 
-    /// Two threads open the same path at once. In every second round, the path is a socket without a server.
+    /// Two threads open the same path at the same time. In every second round, the path is a socket without a server.
     #[cfg(unix)]
     #[test]
     fn only_one_of_two_concurrent_servers_gets_a_path() {

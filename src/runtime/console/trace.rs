@@ -1,8 +1,8 @@
 //! The live trace of a console. Each client has at most one live trace, and this trace shows one process.
 //!
 //! Every 50 ms, the thread of the server collects the events into a buffer of at most 4,096 events. The client takes
-//! the events out of this buffer. Therefore a client that asks for no events costs a bounded amount of memory. The
-//! trace ends when a limit is reached, when the process exits, or when the connection ends.
+//! the events out of this buffer. Therefore, even if a client never takes events out of the buffer, the memory of the
+//! buffer is bounded. The trace ends when a limit is reached, when the process exits, or when the connection ends.
 
 use std::time::Duration;
 
@@ -50,8 +50,8 @@ pub(super) struct ConsoleTrace {
 }
 
 impl ConsoleTrace {
-    /// Starts a trace, and stores the trace in `place`. The new trace replaces the former trace of the client. Returns
-    /// the reply.
+    /// Starts a trace, and stores the trace in `place`. The new trace replaces the previous trace of the client.
+    /// Returns the reply.
     pub(super) fn start(host: &Host, target: TraceTarget, place: &mut Option<Self>) -> Reply {
         let TraceTarget { pid, max_events, max_rate, max_time } = target;
         let options = TraceOptions::new().process(pid).max_events(max_events).max_rate(max_rate);

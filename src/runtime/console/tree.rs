@@ -12,9 +12,9 @@ use crate::runtime::console::encoding::Reply;
 use crate::runtime::console::later::Later;
 use crate::runtime::console::request::{Fault, FaultKind, MAX_ROWS};
 
-/// Time after which the request fails. The calls to the supervisors have a shorter time limit, `SILENCE`. In a runtime
-/// with workers, a thread of the runtime fires the timers of these calls. If all threads of the runtime are blocked,
-/// these timers do not fire, and the request may take the whole `TIMEOUT`.
+/// Time limit of the request. The calls to the supervisors have a shorter time limit, `SILENCE`. In a runtime with
+/// workers, a thread of the runtime fires the timers of these calls. If all threads of the runtime are blocked, these
+/// timers do not fire, and the request may take the whole `TIMEOUT`.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Time in which all supervisors must answer. If a supervisor does not answer in this time, its state is unknown.
@@ -95,7 +95,7 @@ fn add_children(tree: &SupervisionTree, depth: usize, rows: &mut Rows) {
         });
         match below {
             Some(below) if depth < DEEPEST => add_children(below, depth + 1, rows),
-            // Without this count, a client could not see that the reply leaves rows out.
+            // Without this count, a client could not see that rows are missing in the reply.
             Some(below) => rows.count += descendants(below),
             None => {}
         }

@@ -1,5 +1,5 @@
 //! Runs one scenario under many seeds. If the scenario fails under a seed, the check shrinks the failure and reports
-//! how to repeat it.
+//! how to repeat the failure.
 
 use std::fmt::Write as _;
 use std::io;
@@ -19,9 +19,10 @@ use crate::task::body::ProcessOutput;
 
 /// Number of lines of the trace in a report.
 const LINES: usize = 60;
-/// Of this number of passing seeds, the check runs about one seed a second time.
+/// If this constant is n, the check runs about one in n passing seeds a second time.
 const REPEATED_ONE_IN: u64 = 100;
-/// A report contains this line if nothing receives the exit of a failed process and the run has no other failure.
+/// Line of a report. A report contains this line if nothing receives the exit of a failed process and the run has no
+/// other failure.
 const ONLY_IN_CHECK: &str =
     "\nonly a check reports this failure: `Simulation::run` does not report an exit that nothing receives";
 /// Maximum number of turns after the scenario has ended. In these turns, processes receive the exits that are still
@@ -37,7 +38,7 @@ const TURNS_AFTER: u32 = 1 << 12;
 /// - A process fails with an error or a panic, and no link, monitor, supervisor or join handle receives its exit. A
 ///   join handle receives the exit when the join handle resolves. The cancellation or kill of a process is not a
 ///   failure. After the end of the scenario, the runnable processes still run, so that they can receive pending exits.
-///   If a process fails only in these last turns, the scenario does not fail.
+///   If a process fails only in these last turns, this failure does not fail the scenario.
 /// - The scenario behaves differently in a second run with the same seed. Possible causes are real time, other threads
 ///   or a randomly seeded map. To detect such differences, the check runs some seeds twice: each failing seed, the
 ///   first seed, and about one in a hundred of the other seeds.

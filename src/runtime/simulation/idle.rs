@@ -4,14 +4,14 @@
 //! The rule counts time steps. If no process is runnable, the clock jumps to the next deadline, and this jump is a time
 //! step. A run is a deadlock if the following conditions are true for a number of consecutive time steps:
 //! - The future that the simulation runs has not been polled.
-//! - The first check makes a list of all processes that exist. When a process runs, it is removed from the list. During
-//!   these time steps, no process was removed.
+//! - The first check makes a list of all processes that exist. When a process runs, the process is removed from the
+//!   list. During these time steps, no process was removed.
 //! - Several checks have found that no old timer was pending. At a check, a timer is old if it was set before the
 //!   previous check.
 //!
 //! In this state, no old timer can wake a waiting process. Only the processes that run repeatedly could wake the
-//! waiting processes. The rule is wrong if a process that runs repeatedly wakes a waiting process only after more time
-//! steps than the limit. In this case, the user can raise the limit.
+//! waiting processes. The rule reports a false deadlock if a process that runs repeatedly wakes a waiting process only
+//! after more time steps than the limit. In this case, the user can raise the limit.
 
 use std::collections::BTreeSet;
 use std::mem;

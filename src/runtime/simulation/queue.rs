@@ -35,7 +35,7 @@ struct State {
     /// Number of tasks that became runnable so far.
     pushed: u64,
     rng: Rng,
-    /// Number of choices so far. A choice is counted only if it has at least two candidates.
+    /// Number of choices so far. A choice is counted only if the choice has at least two candidates.
     drawn: u64,
     /// Maximum number of random choices.
     most: u64,
@@ -48,7 +48,7 @@ impl fmt::Debug for ReadyQueue {
             let State { ready, drawn, .. } = &*self.0.lock();
             (ready.len(), *drawn)
         };
-        // The formatter is user code, so it must not run under the lock.
+        // The formatter is user code, so the formatter must not run under the lock.
         f.debug_struct("ReadyQueue").field("ready", &ready).field("drawn", &drawn).finish_non_exhaustive()
     }
 }

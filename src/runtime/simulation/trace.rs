@@ -80,7 +80,8 @@ impl Trace {
     }
 
     /// Compares two traces. If the traces differ, returns a text: the number of the first different line, and this line
-    /// of each trace. If the traces no longer store this line, the text only says how many lines are no longer stored.
+    /// of each trace. If the traces no longer store the first different line, the text only says how many lines are no
+    /// longer stored.
     pub(super) fn difference(&self, other: &Self) -> Option<String> {
         let (one, other) = (self.0.lock(), other.0.lock());
         if one.forgotten == other.forgotten && one.digest != other.digest {

@@ -18,8 +18,8 @@
 //   `Driver::fire_due` (`runtime/enqueue.rs`), and `Driver::fire_due` calls `Timers::fire_due_batch`.
 // - A command reaches its handler in `Dispatcher::dispatch`, near the end of `host/dispatch.rs`. An inline command
 //   reaches its handler in `dispatch_inline`, which is next to `dispatch`. `dispatch` calls `AnyHandler::handle`, and
-//   `AnyHandler::handle` calls `pass_to_handler`. Both functions are in the first half of `host/dispatch.rs`. After each
-//   step of a process, `dispatch_all` in `task/effects.rs` dispatches the commands of the step.
+//   `AnyHandler::handle` calls `pass_to_handler`. Both functions are in the first half of `host/dispatch.rs`. After
+//   each step of a process, `dispatch_all` in `task/effects.rs` dispatches the commands of the step.
 
 //! Process runtime: runs async functions and state machines as processes with mailboxes, on a work-stealing scheduler.
 //!
@@ -130,8 +130,8 @@
 //!   added hook prints nothing for a panic that does not end the program.
 //! - **Memory.** If memory runs out, the program aborts with a message. No operation of the runtime returns an error
 //!   for exhausted memory.
-//! - **Threads.** The total number of workers, replacement threads and guest threads of a runtime is at most 48. A guest
-//!   thread is a thread inside [`Runtime::run`] or [`Runtime::block_on`].
+//! - **Threads.** A runtime has 48 slots. Each worker, each replacement thread and each guest thread takes one slot. A
+//!   guest thread is a thread inside [`Runtime::run`] or [`Runtime::block_on`].
 //! - **Fork.** The child of a `fork` has only the thread that called `fork`. Because the child has no worker thread, no
 //!   process of the runtime runs in the child. In the child, a call into the runtime may wait forever for a lock that
 //!   another thread held at the time of the `fork`. The child may start another program, or exit with `_exit`. The

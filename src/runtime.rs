@@ -88,8 +88,8 @@ const MIN_STACK: usize = 64 << 10;
 /// replacement threads that run at the same time. When a limit is reached, no thread replaces the blocked worker, and
 /// the other workers take the queued tasks of the blocked worker.
 ///
-/// This function does not tell tokio that the thread blocks. On a worker thread of tokio, `f` must therefore not wait
-/// for a new task of tokio: see [`Runtime::block_on`].
+/// This function does not report to tokio that the thread blocks. On a worker thread of tokio, `f` must therefore not
+/// wait for a new task of tokio: see [`Runtime::block_on`].
 ///
 /// On a thread that runs no task, this function only calls `f`. On a guest thread, this function calls `f` and also
 /// wakes a worker. Workers steal the tasks that the guest thread has queued.
@@ -208,7 +208,7 @@ impl Runtime {
     /// polls `future` again. If `future` wakes itself during its own poll, one step runs before the next poll.
     ///
     /// If `future` waits for a deadline, the thread may notice the deadline late. If each step takes more than 20 µs,
-    /// the thread notices the deadline at the end of the present step. If the steps are shorter, the thread notices the
+    /// the thread notices the deadline at the end of the current step. If the steps are shorter, the thread notices the
     /// deadline after at most 16 steps. If long steps follow short steps, all these 16 steps may be long.
     ///
     /// This method works on any thread, and also in the destructor of a thread-local. This method also works inside a

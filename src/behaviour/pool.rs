@@ -49,10 +49,11 @@ const EXITS_AT_ONCE: usize = 256;
 /// pool has a pid, an optional name, and a handle.
 ///
 /// The thread of the sender passes a message directly to a member. If no member has free space, the message waits in
-/// the queue of the pool. The queue of the pool keeps the order of the messages. If the queue is also full, `send` is
-/// refused ([`SendErrorKind::Full`](crate::SendErrorKind::Full)), and [`send_wait`](crate::Address::send_wait) waits.
-/// With [`by_key`](Self::by_key), a send is also refused if the member for the key of the message is full. A running
-/// pool has no other reason to refuse a message. The member that reads a call answers the call.
+/// the queue of the pool. The queue of the pool does not change the order of the messages. If the queue is also full,
+/// `send` is refused ([`SendErrorKind::Full`](crate::SendErrorKind::Full)), and
+/// [`send_wait`](crate::Address::send_wait) waits. With [`by_key`](Self::by_key), a send is also refused if the member
+/// for the key of the message is full. A running pool has no other reason to refuse a message. The member that reads a
+/// call answers the call.
 ///
 /// If a member exits for any reason, the pool replaces this member. There are two exceptions: the pool has stopped this
 /// member because the member was idle, or a cancellation has ended both the member and the pool. The pool forwards the
@@ -116,7 +117,7 @@ impl<M: Send + 'static, F> Pool<M, F> {
     /// Creates a pool of `size` members. Each member runs a clone of `body`. With a size of 0, the pool starts its
     /// first member when the pool receives its first message.
     ///
-    /// By default, each message goes to the member with the lowest load. The load of a member is the number of its
+    /// By default, each message is passed to the member with the lowest load. The load of a member is the number of its
     /// unread messages, plus one if the member is handling a message. If several members have the lowest load, the
     /// first of these members gets the message.
     pub fn new<Fut>(size: usize, body: F) -> Self
@@ -136,17 +137,18 @@ impl<M: Send + 'static, F> Pool<M, F> {
         Self { body, routing: Routing::LeastLoaded, plan: Box::new(plan) }
     }
 
-    /// Chooses members by round robin. Each message goes to the next member. A member whose mailbox is full is skipped.
+    /// Chooses members by round robin. Each message is passed to the next member of the list. A member whose mailbox is
+    /// full is skipped.
     pub fn round_robin(mut self) -> Self {
         self.routing = Routing::RoundRobin;
         self
     }
 
     /// Chooses members by key. While the number of members stays the same, all messages with the same key go to the
-    /// same member, in order. If the number of members changes, most keys keep their member. If the member of a key is
-    /// full, the send is refused, even if another member has free space. If a member has exited, its replacement gets
-    /// the messages with the keys of this member. While a large pool starts its first members, an urgent message may be
-    /// refused, and all other messages wait in the queue of the pool.
+    /// same member, in order. If the number of members changes, the member for most keys stays the same. If the member
+    /// of a key is full, the send is refused, even if another member has free space. If a member has exited, its
+    /// replacement gets the messages with the keys of this member. While a large pool starts its first members, an
+    /// urgent message may be refused, and all other messages wait in the queue of the pool.
     ///
     /// The queue of the pool is common to all keys. After the start, a message enters the queue in two cases: a
     /// [`send_wait`](crate::Address::send_wait) finds that the member for the key of its message is full, or a member

@@ -32,9 +32,9 @@ use crate::process::state::budget::BudgetPause;
 /// than a send to a [`Pid`], because the runtime does not look up the pid. An address is cheap to clone. Any thread can
 /// use an address. Two addresses of the same process are equal.
 ///
-/// An address does not keep its process alive. But an address keeps two things in memory: the memory block of the
-/// process, and the handlers of the process's runtime. If an address outlives the runtime of the process, the address
-/// also keeps about 380 KiB of the runtime's memory. A [`Pid`] keeps nothing.
+/// An address of a process does not prevent the exit of the process. But an address keeps two things in memory: the
+/// memory block of the process, and the handlers of the process's runtime. If an address outlives the runtime of the
+/// process, the address also keeps about 380 KiB of the runtime's memory. A [`Pid`] keeps nothing.
 ///
 /// ```
 /// use procession::{Address, Context, Exit, Runtime};

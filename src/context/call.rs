@@ -418,8 +418,8 @@ impl<T: Send + 'static> fmt::Debug for Reply<T> {
 enum Request {
     /// A request to a control block. The message in the payload has the message type of the target.
     Here(Ref<dyn AnyControl>, Option<Payload>),
-    /// A request to a pid or a name. The closure sends the request once. If the request is refused, the closure keeps
-    /// the message.
+    /// A request to a pid or a name. The closure sends the request once. If the request is refused, the message stays
+    /// in the closure.
     There(Box<dyn FnMut() -> Result<(), CallError> + Send>),
 }
 

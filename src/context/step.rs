@@ -423,7 +423,7 @@ pub struct StepOutput<'a, M: Send + 'static> {
     waker: &'a Waker,
     /// Returns the output type of the process, and the name of this type.
     output: fn() -> (TypeId, &'static str),
-    /// The process that replaces the present process after the step.
+    /// The process that replaces the current process after the step.
     successor: Option<Box<dyn Any + Send>>,
     /// The table of yields and the counters. The control block contains the pointers to the table and to the counters.
     /// These pointers and the reference count of the control block are in the same cache line. Threads that answer

@@ -148,7 +148,7 @@ impl Host {
     }
 
     /// Runs the future of a handler. The calling thread runs the first poll. After the first poll, the future is a
-    /// task. The runtime keeps no list of these tasks, because a task ends when its command ends. If a command has not
+    /// task. The runtime has no list of these tasks, because a task ends when its command ends. If a command has not
     /// ended before its process exits, the exit of the process ends the command.
     pub(crate) fn start(self, future: impl Future<Output = ()> + Send + 'static) {
         self.task(future).run();

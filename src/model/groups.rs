@@ -138,7 +138,7 @@ pub fn watch_against_join() {
 }
 
 /// A process exits while it starts to monitor a group. At the same time, another process joins the group. After the
-/// exits, the group keeps no reference to the two processes.
+/// exits, the group has no reference to the two processes.
 pub fn watch_against_end() {
     let world = World::new();
     let ends = spawn(&world, |world| world.end(&world.watcher));

@@ -162,8 +162,8 @@ pub fn two_link_at_once() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// Two linked processes exit at the same time. No thread waits forever, and the two processes keep no references to
-/// each other.
+/// Two linked processes exit at the same time. No thread waits forever, and afterwards the two processes have no
+/// references to each other.
 pub fn two_ends_at_once() {
     let peers = Peer::pair();
     link(&*peers.0, peers.0.clone(), peers.1.pid, Ok(peers.1.clone())).expect("both live");

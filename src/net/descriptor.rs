@@ -93,7 +93,8 @@ impl<T: AsFd> Async<T> {
     ///
     /// After the future has completed, the descriptor counts as readable until a read operation of this value gets
     /// [`io::ErrorKind::WouldBlock`] from the system. An example of a read operation is [`read_with`](Self::read_with).
-    /// If the program reads the descriptor in another way, it must call [`clear_readable`](Self::clear_readable).
+    /// If the program reads the descriptor without such an operation, the program must call
+    /// [`clear_readable`](Self::clear_readable).
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.
@@ -106,8 +107,8 @@ impl<T: AsFd> Async<T> {
     ///
     /// After the future has completed, the descriptor counts as writable until a write operation of this value gets
     /// [`io::ErrorKind::WouldBlock`] from the system. An example of a write operation is
-    /// [`write_with`](Self::write_with). If the program writes to the descriptor in another way, it must call
-    /// [`clear_writable`](Self::clear_writable).
+    /// [`write_with`](Self::write_with). If the program writes to the descriptor without such an operation, the program
+    /// must call [`clear_writable`](Self::clear_writable).
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.
@@ -342,7 +343,7 @@ fn explain(error: io::Error) -> io::Error {
 
 /// Flushes `value` without waiting. Returns `None` if the flush must wait until the descriptor is writable.
 ///
-/// Many types have nothing to flush. If there is nothing to flush, the flush must return at once, even if the
+/// Many types have nothing to flush. If there is nothing to flush, the flush must return immediately, even if the
 /// descriptor is not writable. For example, the previous write may have timed out.
 fn flush(value: &mut impl Write) -> Option<io::Result<()>> {
     loop {

@@ -229,8 +229,8 @@ impl LocalSet<'_> {
     }
 
     /// Removes the exited processes from the list of the spawned processes. Does nothing until half of the listed
-    /// processes have exited. Therefore the list is scanned rarely, and takes little memory after a burst. An entry of
-    /// the list keeps the memory of its process allocated.
+    /// processes have exited. Therefore the list is scanned rarely, and takes little memory after a burst. While the
+    /// list contains the entry of a process, the memory of this process stays allocated.
     fn forget_exited(&self) {
         let exited = self.queue.exited.load(Ordering::Relaxed);
         if exited < FEW || exited < self.spawned.borrow().len() / 2 {
@@ -378,8 +378,8 @@ mod tests {
     use crate::Exit;
     use crate::platform::sync::OnceLock;
 
-    /// 4.7j: the list of the spawned processes keeps the memory of only a few exited processes, even if no process is
-    /// spawned after a burst.
+    /// 4.7j: because of the list of the spawned processes, the memory of only a few exited processes stays allocated.
+    /// This is true even if no process is spawned after a burst.
     #[test]
     fn the_memory_of_exited_processes_is_freed() {
         const BURST: usize = 10_000;

@@ -2,7 +2,7 @@
 //!
 //! Senders run this code on their own threads. A sender reads the list of members and pushes the message into the
 //! mailbox of one member. Each change of the members replaces the whole list. If no member takes a message, the message
-//! goes into the mailbox of the pool, and the keeper forwards the message later. The mailbox of an exited member is
+//! enters the mailbox of the pool, and the keeper forwards the message later. The mailbox of an exited member is
 //! closed. Therefore, an exited member takes no message, even if the member is still in the list.
 
 use std::any::Any;
@@ -108,7 +108,7 @@ impl<M: Send + 'static> Members<M> {
         }
     }
 
-    /// Returns the present list of members.
+    /// Returns the current list of members.
     pub(crate) fn list(&self) -> List<M> {
         Arc::clone(&self.list.lock())
     }

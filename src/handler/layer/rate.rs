@@ -28,10 +28,11 @@ use crate::process::command::Command;
 /// If a waiting command is cancelled, the command leaves the queue immediately, and uses no token. If the queue is
 /// full, a command fails with [`Failure::Overloaded`](crate::Failure::Overloaded). Clones of a layer share one limit.
 /// Therefore, one limit can apply to several types of commands, or to the commands of several runtimes of a program.
-/// While commands wait, a task of one of these runtimes serves the queue. This task hands the waiting commands of its
-/// runtime to the inner handler, one after another. The task belongs to the runtime of the command that was the first
-/// to wait. Therefore a worker or another thread must drive each runtime that shares the limit, even after the
-/// runtime's own commands have ended. Otherwise the commands of the other runtimes wait until this runtime shuts down.
+/// While commands wait, a task of one of these runtimes takes the commands out of the queue. This task hands the
+/// waiting commands of its runtime to the inner handler, one after another. The task belongs to the runtime of the
+/// command that was the first to wait. Therefore a worker or another thread must drive each runtime that shares the
+/// limit, even after the runtime's own commands have ended. Otherwise the commands of the other runtimes wait until
+/// this runtime shuts down.
 pub struct RateLimit<H> {
     inner: Arc<H>,
     rate: Rate,
@@ -150,8 +151,8 @@ impl Schedule {
         true
     }
 
-    /// Converts the schedule to another clock. `from` and `to` are the present times of the old clock and of the new
-    /// clock. The time until the next command stays the same.
+    /// Converts the schedule to another clock. `from` is the current time of the old clock, and `to` is the current
+    /// time of the new clock. The time until the next command stays the same.
     fn convert(&mut self, rate: &Rate, from: Instant, to: Instant) {
         let [from, to] = [from, to].map(|at| rate.parts(Duration::from_nanos(at.ns())));
         self.next = self.next.saturating_sub(from).saturating_add(to);
@@ -175,12 +176,12 @@ struct State {
 }
 
 impl State {
-    /// Returns the present time of the schedule. `clock` is the clock of the runtime of the caller.
+    /// Returns the current time of the schedule. `clock` is the clock of the runtime of the caller.
     ///
     /// Several runtimes may share the limit, and their clocks count from different moments. If the runtimes use the
-    /// clock of the system, the schedule keeps the clock of the first runtime. The clock of a simulation advances only
-    /// while this simulation runs. Therefore, if the clock of the schedule and the clock of the caller do not advance
-    /// together, this function converts the schedule to the clock of the caller.
+    /// clock of the system, the schedule continues to use the clock of the first runtime. The clock of a simulation
+    /// advances only while this simulation runs. Therefore, if the clock of the schedule and the clock of the caller do
+    /// not advance together, this function converts the schedule to the clock of the caller.
     fn now(&mut self, rate: &Rate, clock: &Clock) -> Instant {
         match &self.clock {
             Some(known) if known.advances_with(clock) => known.now(),

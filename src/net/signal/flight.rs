@@ -90,8 +90,8 @@ fn wait(mut arrivals: UnixStream, has_arrived: &AtomicBool, request: &dyn Fn()) 
 impl Drop for SignalWatch {
     fn drop(&mut self) {
         drop(self.registration.take());
-        // The removal of the handler closes the other end of the socket. But a child of a `fork` may keep a copy of the
-        // other end open. Therefore this code also shuts the socket down, so that the thread always returns.
+        // The removal of the handler closes the other end of the socket. But a child of a `fork` may still have an open
+        // copy of the other end. Therefore this code also shuts the socket down, so that the thread always returns.
         let _ = self.arrivals.shutdown(Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

@@ -96,7 +96,7 @@ fn accept_tcp(socket: &TcpListener) -> io::Result<TcpStream> {
 
 fn keepalive() -> TcpKeepalive {
     let keepalive = TcpKeepalive::new().with_time(IDLE);
-    // On all other systems, the interval and the number of retries keep the system's defaults.
+    // On all other systems, the interval and the number of retries are the system's defaults.
     #[cfg(any(
         target_os = "linux",
         target_os = "android",

@@ -62,8 +62,9 @@ fn a_requested_stop_delays_other_children_only_in_a_group() {
     }
 }
 
-/// Each child is started when the previous child has started. A requested restart of a starting child keeps this order.
-/// A requested stop removes the child from the order, even if the child is already stopping because of a restart.
+/// Each child is started when the previous child has started. A requested restart of a starting child does not change
+/// this order. A requested stop removes the child from the order, even if the child is already stopping because of a
+/// restart.
 #[test]
 fn a_restart_that_is_requested_during_a_start_keeps_the_start_order() {
     let mut plan = plan(Strategy::OneForOne, &[Permanent; 3]);

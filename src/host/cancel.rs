@@ -27,20 +27,20 @@ use crate::process::state::budget::BudgetPause;
 ///
 /// If a token is cancelled, the processes that were [spawned with the token](crate::ProcessBuilder::cancel_token) are
 /// cancelled. Processes that inherited the token from their parents are cancelled too. The cancellation also resolves
-/// all futures of [`cancelled`](Self::cancelled), inside and outside of processes. A clone is a handle to the same
-/// token.
+/// all futures that [`cancelled`](Self::cancelled) has returned, inside and outside of processes. A clone of a
+/// `CancelToken` is a handle to the same token.
 ///
-/// Tokens form trees. If a token is cancelled, its [children](Self::child) and all other descendants are cancelled too,
-/// but its parent is not cancelled. The processes of child tokens are notified before the processes of the parent
-/// token. Within one token, the cancellation notifies the processes in reverse order of their spawns. Therefore a child
-/// process is notified before its parent process. The children of a [`Supervisor`](crate::Supervisor) are notified only
-/// by their supervisor, in the supervisor's own order. The members of a [`Pool`](crate::Pool) are notified only by
-/// their pool. A cancellation does not wait for exits. To terminate processes in order, use supervisors or
-/// [`SelfHandle::scope`](crate::SelfHandle::scope).
+/// Tokens form trees. If a token is cancelled, the [children](Self::child) of this token and all other descendants are
+/// cancelled too. The parent of this token is not cancelled. The processes of child tokens are notified before the
+/// processes of the parent token. Within one token, the cancellation notifies the processes in reverse order of their
+/// spawns. Therefore a child process is notified before its parent process. The children of a
+/// [`Supervisor`](crate::Supervisor) are notified only by their supervisor, in the order that the supervisor defines.
+/// The members of a [`Pool`](crate::Pool) are notified only by their pool. A cancellation does not wait for exits. To
+/// terminate processes in order, use supervisors or [`SelfHandle::scope`](crate::SelfHandle::scope).
 ///
-/// A token can be cancelled only once, and then stays cancelled. If a process is spawned with a cancelled token, the
-/// process is cancelled before its first step. Dropping all handles of a token does not cancel the token. The
-/// cancellation of an ancestor token can still cancel this token.
+/// After a token was cancelled, the token stays cancelled. If a process is spawned with a cancelled token, the process
+/// is cancelled before its first step. Dropping all handles of a token does not cancel the token. The cancellation of
+/// an ancestor token can still cancel this token.
 ///
 /// ```
 /// use procession::{CancelToken, Context, Exit, Runtime};
@@ -104,23 +104,23 @@ impl CancelToken {
     /// Requests the exit of all processes and tasks of this token. Processes that have not exited after `grace` are
     /// killed. With `Duration::MAX`, no process is killed. Returns false if the token was already cancelled.
     ///
-    /// The call returns after it has notified all processes and tasks of each token that this call has cancelled. The
-    /// duration of the call is proportional to the number of these processes and tasks. If a process is cancelled
-    /// several times, the process keeps the first reason. The first reason may come from another token, or from
-    /// [`Host::cancel`](crate::Host::cancel). The process is killed after `grace`, even if an earlier cancellation has
-    /// a longer grace period. There is one exception: if a child token was already cancelled, this call has no effect
-    /// on the processes of the child token.
+    /// A call of `cancel` first notifies all processes and tasks of each token that this call has cancelled, and then
+    /// returns. The duration of the call is proportional to the number of these processes and tasks. If a process is
+    /// cancelled several times, the process keeps the first reason. The first reason may come from another token, or
+    /// from [`Host::cancel`](crate::Host::cancel). The process is killed after `grace`, even if an earlier cancellation
+    /// has a longer grace period. There is one exception: if a child token was cancelled before this call, this call
+    /// has no effect on the processes of the child token.
     ///
     /// Several threads may cancel tokens of one tree at the same time. Each process is notified by only one of these
     /// threads. One thread may notify the processes of a child token while another thread notifies the processes of the
     /// parent token. In this case, a process of the parent token may be notified before a process of the child token.
-    /// Neither of the two calls waits for the other. [`is_cancelled`](Self::is_cancelled) of a token returns true only
-    /// after all processes of this token have been notified.
+    /// No call of `cancel` waits for a call of `cancel` on another thread. [`is_cancelled`](Self::is_cancelled) of a
+    /// token returns true only after all processes of this token have been notified.
     pub fn cancel(&self, reason: impl Into<Reason>, grace: Duration) -> bool {
         self.0.cancel(&Cause { reason: reason.into(), grace })
     }
 
-    /// Returns whether the token was cancelled and all of its processes have been notified.
+    /// Returns true if the token was cancelled and all processes of the token have been notified.
     pub fn is_cancelled(&self) -> bool {
         self.reason().is_some()
     }
@@ -257,9 +257,9 @@ impl Future for Cancelled {
             }
             CancelSource::Token(token) => poll_news(token.0.news(), listening, cx, || token.reason()),
         };
-        // A body may ignore its cancellation, and may await a `Cancelled` future in a loop. If these futures cost no
-        // budget, the loop would never end the turn. Therefore a future that resolves without a wait takes a unit
-        // from the budget.
+        // A body may ignore its cancellation, and may await a `Cancelled` future in a loop. If a `Cancelled` future
+        // took no unit from the budget, such a loop would never end the turn. Therefore a future that resolves without
+        // a wait takes a unit from the budget.
         if reason.is_ready() && !has_waited {
             ready!(this.pause.spend_as_check(cx));
         }
@@ -299,8 +299,8 @@ impl<F: Future> Future for UntilCancelled<F> {
         let this = self.project();
         let mut cancelled = Pin::new(this.cancelled);
         // The first poll checks for a cancellation, and then polls `future`. Each later poll first polls `future`,
-        // because an output that is ready must not be lost. The check may find a cancellation when the budget of the
-        // turn is spent. In this case, the first poll returns `Pending`. The next poll then repeats the check, and
+        // because an output that is ready must not be lost. The check may find a cancellation although the budget of
+        // the turn is spent. In this case, the first poll returns `Pending`. The next poll then repeats the check, and
         // `future` is never polled.
         if !*this.was_polled {
             match cancelled.as_mut().poll(cx) {

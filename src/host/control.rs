@@ -142,7 +142,7 @@ impl<M: Send + 'static> Control<M> {
         wakes.wake_in(&self.head.host().shared().place);
     }
 
-    /// Calls `put`, which puts an event into the mailbox. The argument of `put` tells whether the event may wake the
+    /// Calls `put`, which puts an event into the mailbox. The argument of `put` is true if the event may wake the
     /// process. In a turn of the process, the event must not wake the process, because the same turn runs a further
     /// step.
     #[inline]
@@ -155,7 +155,7 @@ impl<M: Send + 'static> Control<M> {
         Ok(wakes)
     }
 
-    /// Counts a message that the mailbox has accepted. This thread runs the sender.
+    /// Counts a message that the mailbox has accepted. The caller runs on the thread of the sender.
     #[inline]
     fn accepted(&self) {
         self.count_accepted(true);
@@ -237,8 +237,8 @@ impl<M: Send + 'static> Control<M> {
         if self.head.is_observed() {
             host.trace_reorder(&self.head);
         }
-        // A reply in the message does not belong to the step of the sender. Therefore this thread must not store the
-        // dropped reply.
+        // If the message contains a reply, this reply does not belong to the step of the sender. Therefore this thread
+        // must not store the dropped reply.
         let _unstored = Current::with(Current::drop_others);
         host.dead_letters_of(&self.head, std::iter::once(message));
     }
@@ -278,7 +278,7 @@ impl<M: Send + 'static> Control<M> {
 
     /// Counts the message of a waiting sender as accepted, and wakes the sender.
     fn admit(&self, sender: Waker) {
-        // This thread runs the receiver, and not the sender.
+        // This thread is the thread of the receiver, and not the thread of the sender.
         self.count_accepted(false);
         panic::wake(sender);
     }
@@ -358,7 +358,7 @@ impl<M: Send + 'static> Control<M> {
         Some((next, trial))
     }
 
-    /// Calls [`Inbox::end_trial`], and wakes the receiver whose trial ends.
+    /// Calls [`Inbox::end_trial`], and wakes the receiver that was on trial.
     pub(crate) fn end_trial(&self, trial: &Trial, former: &mut ReadAhead<M>) {
         self.inbox.end_trial(trial, former).into_iter().for_each(panic::wake);
     }
@@ -374,7 +374,7 @@ impl<M: Send + 'static> Control<M> {
     /// Calls [`Inbox::reclaim`], and wakes the receiver that was replaced.
     pub(crate) fn reclaim(&self, turn: InTurn, taken: &Taken<M>) {
         Current::with(Current::looks_into_mailbox);
-        // From now on, the process reads its events itself. This is not a receive operation.
+        // From now on, the process reads its events itself, and has no receive operation.
         self.receive_line.store(None);
         self.inbox.reclaim(turn, taken).into_iter().for_each(panic::wake);
     }
@@ -408,14 +408,16 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
         None
     }
 
-    /// Returns the head, and the place of the process's first wait record: see [`waits`]. An attached receiver has no
-    /// such place. A call to another process needs both results. This function returns both in one virtual call.
+    /// Returns the head, and the place of the process's first wait record: see [`waits`]. The control block of an
+    /// attached receiver has no place for a wait record. A call to another process needs the head and the place, and
+    /// one virtual call of this function returns both.
     fn head_and_first_wait(&self) -> (&Head, Option<&WaitRecord>) {
         (self.head(), None)
     }
 
-    /// Closes the mailbox (step 2 of an exit, see `host/exit.rs`). Returns a function that delivers the unread messages
-    /// (step 5). Returns `None` if the mailbox has no content. An attached receiver has no mailbox.
+    /// Closes the mailbox: this is step 2 of an exit (see `host/exit.rs`). Returns a function that performs step 5 of
+    /// the exit: the function delivers the unread messages. Returns `None` if the mailbox has no content. An attached
+    /// receiver has no mailbox.
     fn close_mailbox(&self, _: Option<InTurn>) -> Option<Box<dyn FnOnce() + '_>> {
         None
     }
@@ -433,7 +435,7 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     /// although no receive operation waits.
     fn end_stale_wait(&self, _has_taken_delivered: bool, _: InTurn) {}
 
-    /// Records that the present step of the process has checked whether it should yield. The thread that runs the
+    /// Records that the present step of the process has checked for a request to yield. The thread that runs the
     /// process calls this function before it counts the step.
     fn record_yield_check(&self) {}
 
@@ -454,8 +456,8 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     fn deliver_by(&self, _from: Option<Pid>, payload: Payload) -> Result<(), (SendErrorKind, Payload)> {
         self.deliver(payload)
     }
-    /// Delivers an urgent message of any type. A receiver without a queue for urgent messages gets the message as a
-    /// normal message.
+    /// Delivers an urgent message of any type. If the receiver has no queue for urgent messages, the receiver gets the
+    /// message as a normal message.
     fn deliver_urgent(&self, payload: Payload) -> Result<(), (SendErrorKind, Payload)> {
         self.deliver(payload)
     }
@@ -472,7 +474,7 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
 
     /// Returns the largest number of messages that waited in the mailbox at one time.
     fn high_water(&self) -> usize;
-    /// Returns the figures of the mailbox, for example its length.
+    /// Returns the metrics of the mailbox, for example the length of its queue.
     fn mailbox_figures(&self) -> MailboxFigures;
     /// Puts a signal into the mailbox.
     ///
@@ -695,8 +697,8 @@ impl Linkable for dyn AnyControl {
     }
 
     fn exit_outside(this: &Ref<Self>, exit: &Exit) {
-        // If this mailbox closes, the mailboxes that are linked to this mailbox may close too. A chain of links may be
-        // long. Deeply nested calls are deferred, because recursion could overflow the stack.
+        // The close of this mailbox may also close the mailboxes that are linked to this mailbox. A chain of links may
+        // be long. Deeply nested calls are deferred, because recursion could overflow the stack.
         let (outside, exit) = (this.clone(), exit.clone());
         Current::with(|current| current.deferred.call(move || outside.close_outside(&exit)));
     }
@@ -799,15 +801,15 @@ impl dyn AnyControl {
         }
     }
 
-    /// Calls `waker`, which a future combinator in the process has created. If this thread is in a turn of the process,
-    /// this function also records the answer.
+    /// Calls `waker`. A future combinator in the process has created this waker. If this thread is in a turn of the
+    /// process, this function also records the answer.
     pub(crate) fn wake_other(&self, waker: Waker) {
         self.note_answered_in_turn();
         panic::wake(waker);
     }
 
-    /// Returns whether this thread is in a turn of this process. In such a turn, this function records that the process
-    /// received an answer.
+    /// Returns whether this thread is in a turn of this process. If this thread is in a turn of this process, this
+    /// function also records that the process received an answer.
     fn note_answered_in_turn(&self) -> bool {
         Current::with(|current| {
             let is_own_turn = current.is_in_turn_of(std::ptr::from_ref(self).cast::<()>() as usize);

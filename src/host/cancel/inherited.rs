@@ -13,8 +13,8 @@ use crate::process::catch::Held;
 /// Values that a child process inherits from its parent. The values are a deadline, a cancel token, and typed values
 /// such as trace ids or identities.
 ///
-/// A parent and its child share one copy of the values. If one of the two processes changes a value, this process gets
-/// its own copy. Therefore a parent does not see values that its child adds.
+/// A parent and its child share one copy of the values. If one of the two processes changes a value, the process that
+/// makes the change gets a separate copy. Therefore a parent does not see values that its child adds.
 #[derive(Clone, Default)]
 pub struct InheritedContext(Option<Arc<InheritedValues>>);
 
@@ -80,7 +80,7 @@ impl InheritedContext {
         self.0.is_none()
     }
 
-    /// Returns which of the two sources are set: the cancel token and the deadline.
+    /// Returns which sources of a cancellation are set: the cancel token, the deadline, both or none.
     #[inline]
     pub(crate) fn cancel_sources(&self) -> CancelSources {
         let Some(inherited) = &self.0 else { return CancelSources::default() };

@@ -13,14 +13,15 @@ use crate::process::state::Ref;
 use crate::process::state::priority::Priority;
 
 impl Host {
-    /// Asks a process to exit. If the process has not exited after the time `grace`, the runtime kills the process. With
-    /// a time of zero, the process has no time to clean up. With [`Duration::MAX`], the runtime never kills the process.
+    /// Asks a process to exit. If the process has not exited after the time `grace`, the runtime kills the process. If
+    /// `grace` is zero, the process has no time to clean up. With [`Duration::MAX`], the runtime never kills the
+    /// process.
     ///
     /// The process receives one cancel event. If the exit of the process was already requested, this call has no
     /// effect. Later, the process may also be cancelled in another way, for example by a [token](crate::CancelToken), a
-    /// deadline or a [set](crate::JoinSet). This cancellation sends no further event, but can kill the process earlier.
-    /// During the grace period, the runtime still answers the commands of the process. Therefore the process can clean
-    /// up.
+    /// deadline or a [set](crate::JoinSet). This later cancellation sends no further event, but can kill the process
+    /// earlier. During the grace period, the runtime still answers the commands of the process. Therefore the process
+    /// can clean up.
     ///
     /// # Errors
     /// Returns [`NoProcess`] if no process has this pid.
@@ -47,7 +48,8 @@ impl Host {
     }
 
     /// Converts a deadline from the clock of this host to the clock of the process `of`. If the process belongs to
-    /// another runtime, the clock of the process is another clock. The remaining time stays the same.
+    /// another runtime, the process uses a different clock than this host. The conversion does not change the time that
+    /// remains until the deadline.
     pub(crate) fn deadline_for(&self, of: &Head, deadline: Instant) -> Instant {
         let host = of.host();
         if deadline == Instant::FAR || std::ptr::eq(self.shared(), host.shared()) {
@@ -70,9 +72,9 @@ impl Host {
     /// the process.
     ///
     /// The process learns of the request from [`should_yield`](crate::should_yield) or
-    /// [`cooperative`](crate::cooperative()). These functions report the request once, in the turn that is running
-    /// when `preempt` is called. A process that is not running needs no request. If the process ends its turn during
-    /// the call of `preempt`, the request may take effect in the next turn.
+    /// [`cooperative`](crate::cooperative()). Only the first call of one of these functions reports the request, and
+    /// only in the turn that is running when `preempt` is called. A process that is not running needs no request. If
+    /// the process ends its turn during the call of `preempt`, the request may take effect in the next turn.
     ///
     /// The request is cooperative. The request does not interrupt code that never calls `should_yield` or
     /// `cooperative`. The request does not reach a process that is not `Send`, because

@@ -8,9 +8,10 @@
 //! closes the node, registers a process or adds a child. Therefore each process that registers with a node is notified
 //! exactly once.
 //!
-//! After all nodes are closed, the cancelling thread notifies the processes from the leaves to the root. Within a
-//! node, the thread notifies newer processes before older processes. If several threads cancel nodes of one tree,
-//! exactly one thread closes each node. This thread notifies the processes that are registered with the node.
+//! After all nodes are closed, the cancelling thread notifies the processes from the leaves to the root. Within a node,
+//! the thread notifies newer processes before older processes. If several threads cancel nodes of one tree, each node
+//! is closed by exactly one of these threads. The thread that closes a node also notifies the processes that are
+//! registered with the node.
 //!
 //! While a thread holds the lock of a node, the thread notifies no process, calls no waker and drops no value. No
 //! thread holds the locks of two nodes at the same time.
@@ -45,7 +46,7 @@ pub(crate) struct Node<E: ?Sized> {
     /// The parent node, and the number under which the parent has registered this node.
     parent: Option<(Arc<Self>, u64)>,
     state: Mutex<State<E>>,
-    /// Event that is notified after [`State::over`] was set.
+    /// This event wakes its waiters after [`State::over`] was set.
     news: Event,
 }
 
@@ -135,9 +136,9 @@ impl<E: Subject + ?Sized> Node<E> {
             }
         }
         let first = !closed.is_empty();
-        // The list `closed` is in preorder. A node comes before its descendants, and an older sibling comes before a
-        // newer sibling. The loop below takes nodes from the end of `closed`. Therefore this loop notifies descendants
-        // before ancestors, and newer siblings before older siblings.
+        // The list `closed` is in preorder. In this list, a node comes before its descendants, and an older sibling
+        // comes before a newer sibling. The loop below takes nodes from the end of `closed`. Therefore this loop
+        // notifies descendants before ancestors, and newer siblings before older siblings.
         if planted!("cancel_notifies_in_preorder") {
             closed.reverse();
         }
@@ -177,7 +178,7 @@ impl<E: Subject + ?Sized> Node<E> {
         state.cause.as_ref().filter(|_| state.over).map(|cause| cause.reason.clone())
     }
 
-    /// Returns the event that is notified when the [`reason`](Self::reason) becomes available.
+    /// Returns the event that wakes its waiters when the [`reason`](Self::reason) becomes available.
     pub(crate) fn news(&self) -> &Event {
         &self.news
     }

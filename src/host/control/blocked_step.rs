@@ -2,7 +2,7 @@
 //!
 //! If a step calls `block_on`, the process has the state `Running`, but the process waits for a future, the *inner
 //! future*. While the inner future is pending, the process waits for each process that the inner future waits for. Only
-//! a step that calls `block_on` has a record here, so other processes need no memory.
+//! a step that calls `block_on` has a record in this module, so processes without such a step need no memory here.
 
 use std::collections::BTreeSet;
 
@@ -11,19 +11,19 @@ use crate::platform::sync::tally::{AtomicBool, AtomicU64, AtomicUsize, Ordering}
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::pid::Pid;
 
-/// A waker of the inner future was called after the start of the last poll.
+/// This bit is set if a waker of the inner future was called after the start of the last poll.
 const WOKEN: u64 = 1;
-/// The last poll of the inner future has returned `Pending`.
+/// This bit is set if the last poll of the inner future has returned `Pending`.
 const PENDING: u64 = 1 << 1;
 /// The higher bits of the phase count the polls.
 const POLL: u64 = 1 << 2;
 
-/// Processes whose join handles a future has polled. Some of these processes may have exited.
+/// The processes whose join handles were polled by one inner future. Some of these processes may have exited.
 #[derive(Debug, Default)]
 struct JoinedPids {
     pids: BTreeSet<Pid>,
-    /// When the set reaches this length, the code removes the processes that have exited. The value 0 means
-    /// `FIRST_CLEANUP`.
+    /// When the set `pids` reaches this length, the code removes the processes that have exited from the set. The value
+    /// 0 stands for the length `FIRST_CLEANUP`.
     next_cleanup: usize,
 }
 
@@ -41,10 +41,10 @@ pub(crate) struct BlockedStep {
     /// True if a receiver is registered in the mailbox although no receive operation waits.
     has_stale_receiver: AtomicBool,
     /// Number of polls, and the bits [`PENDING`] and [`WOKEN`]. Before each poll, the thread of the step stores a new
-    /// number and clears these two bits. A wake-up sets `WOKEN` before it wakes the thread. Therefore the inner future
-    /// waits as long as `PENDING` is set and `WOKEN` is not set. All operations are `SeqCst`, except for the load in
-    /// `begin_poll`. Therefore, if a thread has seen that another process was woken, the thread also sees each earlier
-    /// wake-up of this step.
+    /// number of polls and clears the bits [`PENDING`] and [`WOKEN`]. A wake-up first sets `WOKEN`, and then wakes the
+    /// thread. Therefore the inner future waits as long as `PENDING` is set and `WOKEN` is not set. All operations are
+    /// `SeqCst`, except for the load in `begin_poll`. Therefore, if a thread has seen that another process was woken,
+    /// the thread also sees each earlier wake-up of this step.
     phase: AtomicU64,
 }
 
@@ -83,8 +83,8 @@ impl BlockedStep {
         self.pid
     }
 
-    /// Returns a number that identifies the last poll, if the inner future waits. If two calls of this function
-    /// return the same number, the inner future was neither woken nor polled between the calls.
+    /// Returns a number that identifies the last poll, if the inner future waits. If two calls of this function return
+    /// the same number, the inner future was not woken between the calls, and was not polled between the calls.
     pub(crate) fn pending(&self) -> Option<u64> {
         let phase = self.phase.load(Ordering::SeqCst);
         (phase & (PENDING | WOKEN) == PENDING).then_some(phase)
@@ -176,8 +176,8 @@ impl BlockedSteps {
         if joined.pids.len() < joined.next_cleanup.max(FIRST_CLEANUP) {
             return;
         }
-        // A step may join any number of processes, one after the other. The look-up of a process takes another lock, so
-        // the lock of the set is not held meanwhile.
+        // A step may join any number of processes, one after the other. The function `exists` takes another lock, so
+        // this thread releases the lock of the set before it calls `exists`.
         let all: Vec<_> = joined.pids.iter().copied().collect();
         drop(joined);
         let gone: Vec<_> = all.into_iter().filter(|pid| !exists(*pid)).collect();

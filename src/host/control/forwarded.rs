@@ -2,16 +2,17 @@
 //!
 //! The wait record of a call contains the pid of the process that received the request. After a forward, another
 //! process must answer the call: the *holder* of the reply. The table of this file contains the holder. Only a call
-//! whose reply was forwarded has an entry, so other calls need no memory.
+//! whose reply was forwarded has an entry in the table, so other calls need no memory here.
 //!
 //! # Ordering
 //! - An entry begins without a holder. [`Forward::end`] sets the holder after the send. Before the holder is set, the
-//!   caller's edge in the wait-for graph leads to the process that forwards the reply. The forwarding process runs, so
-//!   the edge belongs to no deadlock. If the send is refused, the former holder stays in the entry.
+//!   caller's edge in the wait-for graph points to the process that forwards the reply. The forwarding process is
+//!   running, so the edge belongs to no deadlock. If the send is refused, the entry does not change.
 //! - The new holder may forward the reply again before the first forward has ended. Each forward takes its number
-//!   before its send. Therefore the later forward has the higher number, and the earlier forward then changes nothing.
-//! - The reply slot of the call removes the entry: the watcher of this slot is an [`EndOfCall`]. The slot wakes the
-//!   watcher after it has woken the caller. Therefore, if an inspection no longer finds the entry of an answered call,
+//!   before the send of its message. Therefore the later forward has the higher number, and the earlier forward then
+//!   changes nothing.
+//! - The reply slot of the call removes the entry: the watcher of this slot is an [`EndOfCall`]. The slot first wakes
+//!   the caller, and then wakes the watcher. Therefore, if an inspection no longer finds the entry of an answered call,
 //!   the inspection also sees that the caller no longer waits.
 //!
 //! # Cost
@@ -26,26 +27,27 @@ use crate::host::control::waits::Wait;
 use crate::platform::sync::tally::{AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, Mutex};
 
-/// Identifies a call: the word of the caller's pid, and the id of the call.
+/// Identifies a call by two values: the word of the caller's pid, and the id of the call.
 type Key = (u64, CallId);
 
-/// Identifies a call of one process.
+/// Identifies a call among the calls that one process has made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CallId {
-    /// Address of the cell that the caller and the callee share. Another call can have the same address after the end
-    /// of the call.
+    /// Address of the cell that the caller and the callee share. After the end of the call, a later call can have a
+    /// cell at the same address.
     Cell(usize),
-    /// Number of the tag of a call that a hand-written process has yielded. A process never reuses this number.
+    /// The number in the tag of a call that a hand-written process has yielded. A process never reuses this number.
     Yield(u64),
 }
 
 /// A reply that was forwarded, or whose first forward has not ended yet.
 #[derive(Debug)]
 struct Forwarded {
-    /// Number of the forward that created the entry. A later call may have the same key, but not the same number.
+    /// Number of the forward that created the entry. The entry of a later call may have the same key, but has a
+    /// different number.
     id: u64,
-    /// Word of the pid of the process that received the request, as in the wait record of the caller. The value is 0 if
-    /// the process belongs to another runtime.
+    /// Word of the pid of the process that received the request. The wait record of the caller contains the same word.
+    /// The value is 0 if the process belongs to another runtime.
     from: u64,
     /// Word of the holder's pid. The value is 0 if the holder belongs to another runtime. `None` as long as no forward
     /// has ended.
@@ -58,7 +60,7 @@ struct Forwarded {
 struct Forwards {
     /// The entries of one caller are consecutive.
     entries: BTreeMap<Key, Forwarded>,
-    /// Number of forwards so far.
+    /// Number of forwards that have begun so far.
     count: u64,
 }
 
@@ -73,9 +75,9 @@ pub(crate) struct ForwardedReplies([ForwardTable; TABLES]);
 #[derive(Debug, Default)]
 struct ForwardTable {
     forwards: Mutex<Forwards>,
-    /// Number of entries. A thread reads the number without the lock. No access to the number needs a memory ordering.
-    /// Assume that a process forwards a reply and then waits. If a reader has read this run state, the reader also sees
-    /// the changed number.
+    /// Number of entries. A thread reads the number without the lock. No access to `len` needs a memory ordering.
+    /// Assume that a process forwards a reply and then waits. If a reader has read the run state of the waiting
+    /// process, the reader also sees the changed `len`.
     len: AtomicUsize,
 }
 
@@ -104,9 +106,10 @@ impl ForwardedReplies {
         &self.0[caller as usize % TABLES]
     }
 
-    /// Begins a forward. `from` is the word of the process whose step this thread runs, or `None` if this thread runs
-    /// no step. `holder` is the word of the process that receives the reply. `watch` registers a watcher of the reply
-    /// slot, and returns true if the call is already over. Returns `None` if the forward needs no entry.
+    /// Begins a forward. `from` is the pid word of the process whose step this thread runs, or `None` if this thread
+    /// runs no step. `holder` is the pid word of the process to which the reply is forwarded. `watch` registers a
+    /// watcher of the reply slot, and returns true if the call is already over. Returns `None` if the table needs no
+    /// entry for this forward.
     pub(crate) fn begin(
         self: &Arc<Self>,
         key: Key,
@@ -134,9 +137,9 @@ impl ForwardedReplies {
         Some(Forward { replies: Arc::clone(self), key, id, number, holder })
     }
 
-    /// Replaces the callee in the records of calls whose replies were forwarded. `caller` is the word of the process
-    /// that has the records. `excluded` contains further records of this process, which do not interest the caller of
-    /// this function.
+    /// Replaces the callee in the records of calls whose replies were forwarded. `caller` is the pid word of the
+    /// process that has the records. `excluded` contains further records of this process, which this function does not
+    /// change.
     ///
     /// The function ignores the calls that the process has yielded: see [`holder`](Self::holder). A record does not
     /// contain the address of the cell. If the process waits for several calls to one callee, this
@@ -169,8 +172,8 @@ impl ForwardedReplies {
 }
 
 impl ForwardedReplies {
-    /// Returns the word of the process that must answer a yielded call, if the reply was forwarded. `caller` is the word
-    /// of the process that has made the call, and `number` is the number of the tag.
+    /// Returns the pid word of the process that must answer a yielded call, if the reply was forwarded. `caller` is the
+    /// pid word of the process that has made the call, and `number` is the number in the tag of the call.
     pub(crate) fn holder(&self, caller: u64, number: u64) -> Option<u64> {
         let table = self.of(caller);
         if table.len.load(Ordering::Relaxed) == 0 {
@@ -250,7 +253,7 @@ mod tests {
         replies.begin((1, CallId::Cell(call)), Some(from), holder, |_| false).expect("the call is not over")
     }
 
-    /// Returns the number of entries: the sum of the lengths that a reader sees without the lock.
+    /// Returns the number of entries in all tables, as a reader without the locks sees it.
     fn entries(replies: &ForwardedReplies) -> usize {
         replies.0.iter().map(|table| table.len.load(Ordering::Relaxed)).sum()
     }

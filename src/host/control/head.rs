@@ -87,7 +87,7 @@ pub(crate) enum Change {
 /// of this turn. The real clock reaches a time with this bit only after 292 years.
 const SAMPLED: u64 = 1 << 63;
 
-/// Value of [`Head::since`] during and after a sampled turn, until the process waits.
+/// Value of [`Head::since`] from the beginning of a sampled turn until the process waits.
 const NO_TIME: u64 = SAMPLED - 1;
 
 /// Value of the state field before the process is scheduled for the first time. All other values of the state field are
@@ -106,8 +106,8 @@ pub(crate) struct Head {
     state: AtomicU8,
     flags: AtomicU16,
     /// Number of calls and sleeps that the process waits for. Outstanding commands are not included. Only the thread
-    /// that runs the process writes this field. A change that does not fit into this field goes to
-    /// [`RarestParts::waiting`].
+    /// that runs the process writes this field. If a change does not fit into this field, the thread changes
+    /// [`RarestParts::waiting`] instead.
     waiting: AtomicU8,
     last_worker: LastWorker,
     steps: LowSteps,
@@ -116,7 +116,7 @@ pub(crate) struct Head {
     index: u32,
     generation: u32,
     host: Host,
-    /// Time in ns of the runtime's clock. The bit [`SAMPLED`] tells the meaning of the time:
+    /// Time of the runtime's clock, in ns. The meaning of the time depends on the bit [`SAMPLED`]:
     ///
     /// - If the bit is set, the next turn of the process is sampled, and the time is the time at which the process
     ///   became runnable.
@@ -157,10 +157,10 @@ struct Abnormal {
     /// True if a link, a monitor or a join handle has received the exit. Also true if the exit was reported as
     /// unobserved.
     received: AtomicBool,
-    /// Whether the runtime has already tried to report the exit as unobserved. If an `Exited` future was pending
-    /// during this attempt, the drop of the last pending `Exited` future repeats the attempt.
+    /// Whether the runtime has already tried to report the exit as unobserved. If an `Exited` future was pending during
+    /// this attempt, the drop of the last pending `Exited` future causes a further attempt.
     is_report_requested: AtomicBool,
-    /// Data for the crash report. The value is `None` if the exit is no failure, or if the mailbox belonged to no
+    /// Data for the crash report. The value is `None` if the exit is no failure, or if this control block belongs to no
     /// process.
     crash: Option<AbnormalState>,
 }
@@ -374,7 +374,7 @@ impl Head {
         self.rare.get().map(|rare| &rare.links)
     }
 
-    /// Returns whether the process still wants a signal that was just read from the mailbox. The process wants the
+    /// Returns true if the process must receive a signal that was just read from the mailbox. The process receives the
     /// signal of a monitor only while the monitor is set.
     pub(crate) fn wants(&self, signal: &Signal) -> bool {
         match *signal {
@@ -424,8 +424,8 @@ impl Head {
 
     /// Changes the number of calls and sleeps that the process waits for. This number does not include outstanding
     /// commands. The caller sets `here` to true if this thread runs a step of the process. Only the thread that runs
-    /// the process writes `Head::waiting`. Therefore that thread needs no read-modify-write operation. All other
-    /// threads change a separate count, `RarestParts::waiting`.
+    /// the process writes `Head::waiting`. Therefore a write of `Head::waiting` needs no read-modify-write operation.
+    /// All other threads change a separate count, `RarestParts::waiting`.
     #[inline]
     pub(crate) fn wait_for(&self, change: Change, here: bool) {
         if here {
@@ -446,8 +446,8 @@ impl Head {
         self.rare().rarer().waiting.fetch_add(change as u32, Ordering::Relaxed);
     }
 
-    /// Counts a step that has ended, also in the counters of the runtime. The thread that runs the process calls this
-    /// function. If the step completes a batch of steps, the function calls `count_batch`.
+    /// Counts a step that has ended, in the head and in the counters of the runtime. The thread that runs the process
+    /// calls this function. If the step completes a batch of steps, the function calls `count_batch`.
     #[inline]
     pub(crate) fn count_step(&self, count_batch: impl FnOnce()) {
         self.last_worker.set(self.host.shared().metrics.add_step());
@@ -501,14 +501,16 @@ impl Head {
         Waits::read([Some(first), rare.map(|rare| &rare.second_wait)], more.as_deref())
     }
 
-    /// Returns the time at which the process became runnable, if its next turn is sampled and has not begun.
+    /// Returns the time at which the process became runnable, if the next turn of the process is sampled and has not
+    /// begun.
     pub(crate) fn ready_since(&self) -> Option<Instant> {
         let since = self.since.load(Ordering::Relaxed);
         (since & SAMPLED != 0).then(|| Instant::from_ns(since & !SAMPLED))
     }
 
-    /// Returns the time at which the process began to wait. The caller has read that the process waits. If the process
-    /// no longer waits, and its next turn or its present turn is sampled, the result is `None`.
+    /// Returns the time at which the process began to wait. Before this call, the caller has found that the process
+    /// waits. The result is `None` if the process no longer waits, and the next turn or the present turn of the process
+    /// is sampled.
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
         let since = self.since.load(Ordering::Relaxed);
         (since < NO_TIME).then(|| Instant::from_ns(since))
@@ -594,7 +596,7 @@ impl Head {
         self.flags.fetch_and(!flag, Ordering::SeqCst);
     }
 
-    /// Returns all flags. A turn loads the flags once.
+    /// Returns all flags. A turn calls this function before each step of the turn.
     #[inline]
     pub(crate) fn flags(&self) -> u16 {
         self.flags.load(Ordering::SeqCst)
@@ -634,9 +636,9 @@ impl Head {
         ProcessState::from_u8(self.state.load(Ordering::Relaxed))
     }
 
-    /// Returns whether the process is neither queued nor running. The result is exact at the moment of the call. The
-    /// result of [`state`](Self::state) is not exact. The thread that runs the process stores the state before the
-    /// process waits. A thread that wakes the process stores the state after the wake-up.
+    /// Returns whether the process is neither queued nor running. The result is correct at the moment of the call. The
+    /// result of [`state`](Self::state) can be out of date. The thread that runs the process stores the state before
+    /// the process waits. A thread that wakes the process stores the state after the wake-up.
     pub(crate) fn is_inactive(&self) -> bool {
         self.run.is_waiting()
     }
@@ -697,7 +699,7 @@ impl Head {
         Some(self.begin_sampled_turn(since & !SAMPLED, type_name()))
     }
 
-    /// Records that the process became runnable now, and that its next turn is sampled.
+    /// Records that the process became runnable now, and that the next turn of the process is sampled.
     #[cold]
     fn sample_next_turn(&self) {
         self.since.store(self.host().shared().timers.now().ns() | SAMPLED, Ordering::Relaxed);
@@ -717,7 +719,8 @@ impl Head {
     }
 
     /// Records whether messages can change the set of events that the process waits for. If `on` is true, no message
-    /// changes this set, although the process still receives messages. Only the wait-for graph reads this record.
+    /// changes this set, although the process still receives messages. Only the wait-for graph reads the recorded
+    /// value.
     #[cold]
     pub(crate) fn set_ignores_messages(&self, on: bool) {
         self.rare().rarer().ignores_messages.store(on, Ordering::Relaxed);
@@ -746,8 +749,8 @@ impl Head {
         former
     }
 
-    /// Calls `check` until `check` returns a value. After each failed check, the caller waits for the next announcement
-    /// of this process.
+    /// Calls `check` until `check` returns a value. After each failed check, the calling future waits until `announce`
+    /// is called for this process.
     pub(crate) fn poll_news<T>(
         &self,
         listener: &mut Listening,

@@ -1,4 +1,4 @@
-//! Futures that wait for a change of a process: its start, its cancellation or its exit.
+//! Futures that wait for the start, the cancellation or the exit of a process.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -19,7 +19,8 @@ impl Listening {
         self.listener.is_some()
     }
 
-    /// Drops the listener. If the listener was notified after its last poll, its drop notifies another listener.
+    /// Drops the listener. If the listener was notified after the last poll of the listener, the drop of the listener
+    /// notifies another listener.
     fn stop(&mut self) {
         if let Some(listener) = self.listener.take() {
             delay_wakers(|| drop(listener));
@@ -33,8 +34,8 @@ impl Drop for Listening {
     }
 }
 
-/// Calls `check` until `check` returns a value. After each failed check, the caller waits for the next notification of
-/// `event`.
+/// Calls `check` until `check` returns a value. After each failed check, the calling future waits for the next
+/// notification of `event`.
 pub(crate) fn poll_news<T>(
     event: &Event,
     listening: &mut Listening,

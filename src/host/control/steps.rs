@@ -17,7 +17,8 @@ const BITS: u32 = 15;
 /// Mask of the bits that count the steps of one batch.
 const IN_BATCH: u16 = (1 << BITS) - 1;
 
-/// The low bits of the number of steps. The highest bit is also the lowest bit of the number of batches.
+/// The low bits of the number of steps. After each count of a batch, the highest of these bits is equal to the lowest
+/// bit of the number of batches.
 #[derive(Debug)]
 pub(super) struct LowSteps(AtomicU16);
 
@@ -56,7 +57,8 @@ impl LowSteps {
         loop {
             let batch = batches.0.load(Ordering::Acquire);
             let low = self.0.load(Ordering::Relaxed);
-            // If the second load reads a step of a later batch, the third load reads another number of batches.
+            // If the second load reads a step of a later batch, the third load does not read the same number of batches
+            // as the first load.
             fence(Ordering::Acquire);
             if batches.0.load(Ordering::Relaxed) == batch {
                 let complete = u64::from(batch) + u64::from(u32::from(low >> BITS) != batch & 1);
@@ -114,8 +116,8 @@ mod tests {
         }
     }
 
-    /// 9.2c: a reader on another thread never combines the parts of two different numbers. Therefore the number that it
-    /// reads never decreases, and never exceeds the real number of steps.
+    /// 9.2c: a reader on another thread never combines the parts of two different numbers. Therefore the number that
+    /// the reader reads never decreases, and never exceeds the real number of steps.
     #[test]
     fn a_reader_never_mixes_the_parts_of_two_numbers() {
         const STEPS: u64 = 20 << BITS;

@@ -2,23 +2,23 @@
 //!
 //! A suspended process takes no step. The flags of a process have no free bit for a further flag, and suspensions are
 //! rare. Therefore the runtime keeps a set of the suspended processes. A suspended process also has the flag
-//! `OBSERVED`, so each of its turns takes the slow path. On the slow path, the turn checks the set before each step. A
-//! process that is not observed has no additional cost.
+//! `OBSERVED`, so each turn of a suspended process takes the slow path. On the slow path, the turn checks the set
+//! before each step. A turn of a process without the flag `OBSERVED` has no additional cost.
 //!
 //! # Ordering
 //! - `suspend` adds the process to the set, then sets `OBSERVED`, and then wakes the process. A turn that sees
 //!   `OBSERVED` therefore also sees the changed set. If a turn began before `OBSERVED` was set, this turn ends without
-//!   the check. The wake-up then causes one more turn, which enters the state `Suspended`.
+//!   a check of the set. The wake-up then causes one more turn, which enters the state `Suspended`.
 //! - `resume` removes the process from the set and then wakes the process. The wake-up happens before the next turn
 //!   begins. Therefore the next turn sees the changed set and runs a step of the process. A wake-up that arrived
 //!   during the suspension is not lost, because each resumed process runs a step.
-//! - While a process is in the set, its flag `OBSERVED` is set. `suspend` adds the process and sets the flag under the
-//!   lock of the set. To clear the flag, a thread takes the same lock, checks the set, and clears the flag before it
-//!   releases the lock. If a thread cleared the flag before the check, a turn between the clearing and the check
-//!   would run a step of a suspended process.
-//! - `resume` keeps the flag if a trace selects the process. The check runs under the lock of the traces, so no trace
-//!   begins or ends between the check and the clearing of the flag. The lock of the traces is taken before the lock of
-//!   the set.
+//! - While a process is in the set, the flag `OBSERVED` of the process is set. `suspend` adds the process and sets the
+//!   flag under the lock of the set. To clear the flag, a thread takes the same lock, checks the set, and clears the
+//!   flag before it releases the lock. If a thread cleared the flag before the check, a turn between the clearing and
+//!   the check would run a step of a suspended process.
+//! - `resume` does not clear the flag if a trace selects the process. This check runs under the lock of the traces, so
+//!   no trace begins or ends between the check and the clearing of the flag. A thread that takes both locks takes the
+//!   lock of the traces first.
 
 pub(crate) mod set;
 
@@ -30,22 +30,22 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
 impl Host {
-    /// Suspends a process, for debugging. After the end of its present step, the process takes no further step until
-    /// [`resume`](Self::resume). This call does not wait for the end of the step. This function corresponds to
-    /// `sys:suspend` of Erlang/OTP.
+    /// Suspends a process, for debugging. After the end of the present step, the process takes no further step until
+    /// [`resume`](Self::resume) is called. A call of `suspend` does not wait for the end of the present step. This
+    /// function corresponds to `sys:suspend` of Erlang/OTP.
     ///
-    /// The runtime keeps messages, answers and expired timers until the process is resumed. The time limits of the
-    /// process still expire. A process that waits for the suspended process continues to wait. A suspended process can
-    /// be [killed](Self::kill). A [cancellation](Self::cancel) takes effect when the process is resumed. If the
-    /// deadline of the cancellation passes before the process is resumed, the process is killed. A shutdown does not
-    /// resume the process.
-    ///
-    /// The process has the state [`Suspended`](crate::observe::ProcessState::Suspended). An event makes the process
+    /// Messages, answers and expired timers of a suspended process are stored until the process is resumed. The time
+    /// limits of the process still expire. A process that waits for the suspended process continues to wait. A
+    /// suspended process can be [killed](Self::kill). A [cancellation](Self::cancel) takes effect when the process is
+    /// resumed. If the deadline of the cancellation passes before the process is resumed, the process is killed. A
+    /// shutdown does not resume the process. A suspended process has the state
+    /// [`Suspended`](crate::observe::ProcessState::Suspended). An event makes the process
     /// [`Ready`](crate::observe::ProcessState::Ready) for a moment, until a worker finds that the process is suspended.
     /// The suspension has no effect on futures or a [`Mailbox`](crate::Mailbox) that the process has moved to other
     /// threads.
     ///
-    /// Suspensions do not nest: one call of `resume` is enough. A process can suspend itself.
+    /// Suspensions do not nest: even after several calls of `suspend`, one call of `resume` resumes the process. A
+    /// process can suspend itself.
     ///
     /// # Errors
     /// Returns [`NoProcess`] if no process has the pid, for example if the pid belongs to a mailbox without a process.

@@ -3,20 +3,21 @@
 //! at the exit of the other process. The records are for inspection only. No other code reads the records.
 //!
 //! Most processes wait for at most two such operations. The [place](WaitRecord) of the first record is in the control
-//! block of the process. The place of the second record is in the boxed part of the control block. Only the thread
-//! that runs the process writes these two places. This thread needs no lock and no read-modify-write operation. All
-//! [other records](MoreWaits) are in a table under a lock. Another thread may remove one of the first two records.
-//! Such a thread writes the removal to the table, as a negative count.
+//! block of the process. The place of the second record is in the boxed part of the control block. Only the thread that
+//! runs the process writes these two places. This thread needs no lock and no read-modify-write operation. All [other
+//! records](MoreWaits) are in a table under a lock. If another thread removes one of the first two records, this thread
+//! adds a negative count to the table, and does not write the place.
 //!
 //! The first place is not in the boxed part. Therefore, a process that only makes calls has no boxed part, and each
 //! turn of the process accesses about three fewer cache lines.
 //!
 //! Three kinds of operation have no record, because a record for each of them would cost more:
 //!
-//! - A sleep. Its timer contains the source line and the deadline, and the inspection reads the timers.
+//! - A sleep. The timer of the sleep contains the source line and the deadline, and the inspection reads the timers.
 //! - The wait for a message. The control block contains the source line of the latest receive operation.
-//! - A wait for a join handle. A record of such a wait made a spawn with a join 6 % more expensive. Instead, the joined
-//!   process stores which process has polled the join handle: see [`Joiner`](crate::process::state::Joiner).
+//! - A wait for a join handle. A record of such a wait made a spawn with a join 6 % more expensive. Instead, the
+//!   process that must exit stores which process has polled the join handle: see
+//!   [`Joiner`](crate::process::state::Joiner).
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -76,8 +77,8 @@ impl Wait {
         Self { kind, process: callee, line }
     }
 
-    /// Returns whether the operation is a call. `Head::wait_for` counts calls. It counts no other operation that has a
-    /// record.
+    /// Returns whether the operation is a call. Among the operations that have a record, `Head::wait_for` counts only
+    /// calls.
     pub(crate) fn is_call(&self) -> bool {
         matches!(self.kind, WaitKind::Call | WaitKind::LimitedCall)
     }
@@ -100,10 +101,10 @@ const KIND: u32 = (1 << KIND_BITS) - 1;
 
 /// Place for one record.
 ///
-/// Only the thread that runs the process writes the place. The place is a sequence lock (Boehm, "Can Seqlocks Get
-/// Along With Programming Language Memory Models?", MSPC 2012). A reader on another thread reads the word, then the
-/// two other fields, and then the word again. In Boehm's sequence lock, the sequence number is odd during a write.
-/// Here, the writer first removes the former record, and then stores a new record with a new word.
+/// Only the thread that runs the process writes the place. The place is a sequence lock (Boehm, "Can Seqlocks Get Along
+/// With Programming Language Memory Models?", MSPC 2012). A reader on another thread reads the word, then the two other
+/// fields, and then the word again. In Boehm's sequence lock, the sequence number is odd during a write. Here, the
+/// writer first removes the previous record, and then stores a new record with a new word.
 ///
 /// Under a model checker, the fields are still standard atomics. No decision of the runtime depends on the fields.
 #[derive(Debug)]
@@ -112,9 +113,9 @@ pub(crate) struct WaitRecord {
     line: AtomicStaticRef<Location<'static>>,
     /// The low bits contain the kind of the record. The high bits contain the number of records so far.
     word: AtomicU32,
-    /// Part of the number of steps of the process. The field is not part of the record. The field is here, because it
-    /// fits into the padding. A process has two places for records. Only the place of the first record uses the field
-    /// `step_batches`.
+    /// Number of complete batches of steps of the process. The field does not belong to the record. The field is in
+    /// this type, because the padding of this type has room for the field. A process has two places for records. Only
+    /// the place of the first record uses the field `step_batches`.
     pub(super) step_batches: StepBatches,
 }
 
@@ -149,8 +150,8 @@ impl WaitRecord {
             return None;
         }
         // The release stores pair with the acquire loads in `read`. A reader that sees one of these new fields also
-        // sees the removal of the former record. Therefore the second load of the word does not return the word of the
-        // former record.
+        // sees the removal of the previous record. Therefore the second load of the word does not return the word of
+        // the previous record.
         self.process.store(wait.process, Ordering::Release);
         self.line.store(wait.line);
         let word = word.wrapping_add(1 << KIND_BITS) | wait.kind as u32;
@@ -158,8 +159,8 @@ impl WaitRecord {
         Some(Place(word))
     }
 
-    /// Removes the record that [`begin`](Self::begin) stored, if the record is still there. The caller must be in a
-    /// step of the process.
+    /// Removes the record that [`begin`](Self::begin) has stored, if the record is still in this place. The caller must
+    /// be in a step of the process.
     #[inline]
     pub(crate) fn end(&self, Place(word): Place) -> bool {
         let is_there = self.word.load(Ordering::Relaxed) == word;
@@ -196,7 +197,7 @@ impl WaitRecord {
     }
 }
 
-/// Table of the records of a process that are in neither of its two [places](WaitRecord).
+/// Table of the wait records of a process, without the records in the two [places](WaitRecord) of the process.
 #[derive(Debug, Default)]
 pub(crate) struct MoreWaits {
     /// Number of records in the table that are equal to the key. A negative number -n means that n equal records in the
@@ -243,7 +244,7 @@ impl MoreWaits {
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Waits {
     pub(crate) waits: Vec<Wait>,
-    /// Numbers that change with each new record. If two readings have equal numbers and equal records, each record
+    /// These numbers change with each new record. If two readings have equal numbers and equal records, each record
     /// existed during the whole time between the readings.
     pub(crate) generation: (u64, u32),
 }

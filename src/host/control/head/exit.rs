@@ -30,13 +30,13 @@ impl Head {
 
     /// Returns the crash report of the process, if the exit is a failure and was not received. The call marks the exit
     /// as received. Therefore only one caller gets the report. While an `Exited` future of the process is pending, this
-    /// function returns `None`, because the future may receive the exit. If the future is dropped instead,
-    /// [`end_await`](Self::end_await) requests another call.
+    /// function returns `None`, because the future may receive the exit. If the future is dropped before it receives
+    /// the exit, [`end_await`](Self::end_await) requests another call of this function.
     pub(crate) fn take_unreceived(&self) -> Option<CrashReport> {
         let Abnormal { exit, received, is_report_requested, crash } = self.abnormal()?;
-        // This function first stores the request, and then loads the number of futures. `end_await` first decrements
-        // this number, and then loads the request. Therefore, either this function sees that no future is pending, or
-        // the last future sees the request.
+        // This function first stores the request, and then loads the number of pending `Exited` futures. `end_await`
+        // first decrements this number, and then loads the request. Therefore, either this function sees that no future
+        // is pending, or the call of `end_await` for the last future sees the request.
         is_report_requested.store(true, Ordering::SeqCst);
         let is_awaited = self.rarest_if_any().is_some_and(|rarer| rarer.awaited.load(Ordering::SeqCst) != 0);
         if is_awaited || received.swap(true, Ordering::SeqCst) {
@@ -72,13 +72,13 @@ impl Head {
         }
     }
 
-    /// Counts a pending `Exited` future.
+    /// Adds one to the number of pending `Exited` futures.
     pub(crate) fn begin_await(&self) {
         self.rare().rarer().awaited.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Subtracts an `Exited` future from the number of pending futures. Returns true if the caller must try to report
-    /// the exit as unobserved. This is the case if no other future is pending and a report was requested earlier.
+    /// Subtracts one from the number of pending `Exited` futures. Returns true if the caller must try to report the
+    /// exit as unobserved. This is the case if no other future is pending and a report was requested earlier.
     pub(crate) fn end_await(&self) -> bool {
         let is_last = self.rare().rarer().awaited.fetch_sub(1, Ordering::SeqCst) == 1;
         is_last && self.abnormal().is_some_and(|abnormal| abnormal.is_report_requested.load(Ordering::SeqCst))

@@ -18,8 +18,8 @@ pub(crate) struct SuspendedProcesses {
 impl SuspendedProcesses {
     #[inline]
     pub(crate) fn contains(&self, pid: impl FnOnce() -> Pid) -> bool {
-        // A turn sees the length, because the turn has seen the flag `OBSERVED`. SeqCst also orders `suspend` and
-        // `resume` on threads that do not synchronize otherwise.
+        // A turn sees the length that `suspend` has stored, because the turn has seen the flag `OBSERVED`. SeqCst also
+        // orders `suspend` and `resume` on threads that do not synchronize otherwise.
         self.len.load(Ordering::SeqCst) != 0 && self.pids.lock().contains(&pid())
     }
 
@@ -36,7 +36,7 @@ impl SuspendedProcesses {
     #[inline]
     pub(crate) fn remove(&self, pid: impl FnOnce() -> Pid) -> bool {
         // `suspend` stores the length, and then locks the slot of the pid in the pid table. An exit locks this slot
-        // before it calls this function. If the exit locks the slot after `suspend`, the exit sees the length.
+        // before the exit calls this function. If the exit locks the slot after `suspend`, the exit sees the length.
         // Otherwise `suspend` does not find the pid. In this case, `suspend` itself removes the process from the set.
         self.len.load(Ordering::SeqCst) != 0 && self.remove_pid(pid())
     }

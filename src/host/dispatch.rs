@@ -1,8 +1,8 @@
-//! Finds the handler of a command, and calls the handler. The function for a command in the table of yields is
-//! `Dispatcher::dispatch`. The function for an inline command is `Dispatcher::dispatch_inline`. For a [`NamedCommand`],
-//! the name of the command selects the handler. For any other command, the type of the command selects the handler. The
-//! set of handlers does not change after the build of the runtime. Therefore the table of handlers, in `table.rs`, has
-//! no lock.
+//! Finds the handler of a command, and calls the handler. If the command is in the table of yields,
+//! `Dispatcher::dispatch` calls the handler. If the command is an inline command, `Dispatcher::dispatch_inline` calls
+//! the handler. For a [`NamedCommand`], the name of the command selects the handler. For any other command, the type of
+//! the command selects the handler. The set of handlers does not change after the build of the runtime. Therefore the
+//! table of handlers, in `table.rs`, has no lock.
 
 pub(crate) mod attempt;
 pub(crate) mod completion;
@@ -35,9 +35,9 @@ use crate::process::state::inline_command::Number;
 /// [`handler`](crate::handler), a handler can run a future or a blocking function. Any closure
 /// `Fn(C, Completion<C::Reply>)` is a handler. A layer is a handler that wraps another handler.
 ///
-/// A completion holds a reference to its process. The process holds a reference to the runtime, and the runtime holds
-/// its handlers. Therefore a handler that stores a completion forms a reference cycle. If this handler neither answers
-/// nor drops the completion, the cycle is never freed, even after the drop of the runtime. A handler that stores
+/// A completion holds a reference to a process. The process holds a reference to the runtime, and the runtime owns the
+/// handlers. Therefore a handler that stores a completion forms a reference cycle. If this handler neither answers nor
+/// drops the completion, the cycle is never freed, even after the drop of the runtime. A handler that stores
 /// completions should remove each completion that [is cancelled](Completion::is_cancelled). When the runtime shuts
 /// down, the handler should drop all its completions.
 ///
@@ -65,13 +65,13 @@ pub trait Handler<C: Command>: Send + Sync + 'static {
 }
 
 /// A handler that can answer an inline command of an async body before the turn ends. `handle_inline` has the same
-/// effect as `handle`. `handle_inline` costs less: if it answers within the turn, the command usually does not enter
-/// the table of yields.
+/// effect as `handle`. `handle_inline` costs less: if the handler answers within the turn, the command usually does not
+/// enter the table of yields.
 pub(crate) trait InlineHandler<C: Command>: Handler<C> {
     fn handle_inline(&self, command: C, call: InlineCall<'_, C>);
 }
 
-/// A type-erased [`InlineHandler`]. This type tells [`Dispatcher::add`] that a handler is an inline handler.
+/// A type-erased [`InlineHandler`]. From this type, [`Dispatcher::add`] finds out that a handler is an inline handler.
 pub(crate) struct AnyInline<C: Command>(Box<dyn AnyInlineHandler<C>>);
 
 impl<C: Command> AnyInline<C> {
@@ -104,7 +104,7 @@ struct Typed<C, H>(H, PhantomData<fn(C)>);
 
 struct TypedInline<C, H>(H, PhantomData<fn(C)>);
 
-/// Passes a command to the handler of its type.
+/// Passes a command to the handler of the command's type.
 fn pass_to_handler<C: Command>(
     handler: &impl Handler<C>,
     command: &mut Option<Payload>,
@@ -243,8 +243,8 @@ impl Dispatcher<dyn AnyControl> {
     /// An [`InlineHandler`] may store its answer in `current.inline`. In this case, this function returns true. For
     /// every other handler, the command moves to the table of yields.
     ///
-    /// The command is not an argument, and the answer is not a return value. Moving these two values would take longer
-    /// than most handlers run.
+    /// The command is not an argument, and the answer is not a return value. The moves of these two values would take
+    /// more time than the run of most handlers.
     ///
     /// Without `always`, some builds do not inline this function. An inline command then takes 40 more instructions.
     #[inline(always)]

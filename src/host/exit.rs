@@ -11,7 +11,7 @@
 //!    of the same process.
 //! 2. **Close the mailbox.** Step 2 and each sender change the mailbox under the lock of the mailbox. Therefore, for
 //!    each message, either the mailbox refuses the message, or step 5 finds the message. Steps 3, 6 and 8 must come
-//!    after step 2. Another thread may add a name, a group or the first timer at the same time. The other thread first
+//!    after step 2. Another thread may add a name, a group or the first timer during the exit. The other thread first
 //!    announces the addition, and then checks whether the mailbox is open. If the mailbox is still open, step 3, 6 or 8
 //!    finds the announced addition. If steps 3, 6 and 8 came before step 2, a name, a membership or a timer could
 //!    remain after the exit. After step 2, the failure of a linked process no longer changes the exit. Therefore the
@@ -25,14 +25,15 @@
 //!    the messages of step 5. If a destructor panics, the panic replaces the exit. Therefore step 4 only stores the
 //!    replies that the state drops, and step 7 notifies the callers.
 //! 5. **Deliver the unread messages** of the closed mailbox. If a supervisor keeps a mailbox for the successor of the
-//!    process, or the process is a member of a pool, a router takes the messages. Otherwise they become dead letters.
-//!    Step 5 comes before step 10. Therefore a supervisor that receives the exit already finds the messages for the
-//!    successor.
-//! 6. **Count the exit, leave the groups, remove the pid.** Step 6 tells other threads that the process is gone. A
-//!    thread learns this from a failed look-up of the pid, or from the notice that the process left a group. Before the
-//!    failed look-up or the notice, the process has already sent its last message. An attempt to monitor or link a
-//!    removed pid immediately reports that the process does not exist. Therefore step 6 removes the pid last. At this
-//!    time, the following statements are true:
+//!    process, or the process is a member of a pool, a router takes the messages. Otherwise the messages become dead
+//!    letters. Step 5 comes before step 10. Therefore a supervisor that receives the exit already finds the messages
+//!    for the successor.
+//! 6. **Count the exit, leave the groups, remove the pid.** After step 6, other threads can see that the process is
+//!    gone: a look-up of the pid fails, and each group monitor gets the notice that the process left the group. Before
+//!    the look-up fails and before the notice is sent, the process has already sent its last message. After the removal
+//!    of the pid, an attempt to monitor or link the pid immediately reports that the process does not exist. Therefore
+//!    step 6 removes the pid only after the count and after the process has left the groups. At the time of the
+//!    removal, the following statements are true:
 //!    - The exit is already counted. For example, a shutdown uses this count to wait for the last exit.
 //!    - The process count of the host no longer includes the process. Therefore the process limit of the host does not
 //!      refuse a successor.
@@ -43,10 +44,10 @@
 //!    receives the exit does not find the pid any more.
 //! 8. **Close the yields and the timers.** The futures that step 4 drops cancel their own yields and timers. Step 8
 //!    cancels all other yields and timers. Step 8 comes before step 10. Therefore no timer of the process fires after
-//!    step 10 has published the exit. Before step 10, the command handlers also see that no process wants their
-//!    answers. A timer may own a message with a reply. Step 8 notifies the callers of these replies.
+//!    step 10 has published the exit. Before step 10, the command handlers can also see that their answers are no
+//!    longer needed. A timer may own a message with a reply. Step 8 notifies the callers of these replies.
 //! 9. **Enter the state `Complete`.** Step 9 comes before step 10. Therefore a process that receives the exit finds the
-//!    exited process in this state.
+//!    exited process in the state `Complete`.
 //! 10. **Publish the exit** to the list of the last exits, to the observer, to the futures that wait for the exit, to
 //!     links and to monitors (`Head::publish_exit`, which calls `Links::dissolve`). Step 10 comes after all steps that
 //!     free a resource, because the receiver of an exit may start a successor. Another thread may add a link during the
@@ -152,8 +153,9 @@ impl ExitOwner for NoProcess {
 
 impl dyn AnyControl {
     /// Runs steps 1 to 13 of an exit, and returns the final exit. If user code panics, the panic replaces `exit`. The
-    /// list at the top of this file explains each step. This function does not depend on the type of the messages. `head` is
-    /// the head of this control block. The caller already has the head, and `AnyControl::head` is an indirect call.
+    /// list at the top of this file explains each step. This function does not depend on the type of the messages.
+    /// `head` is the head of this control block. The caller passes `head`, because a call of `AnyControl::head` is an
+    /// indirect call.
     #[inline]
     pub(crate) fn run_exit(&self, head: &Head, owner: &mut impl ExitOwner, mut exit: Exit) -> Exit {
         let host = head.host();
@@ -210,7 +212,7 @@ impl dyn AnyControl {
 
 impl<M: Send + 'static> Control<M> {
     /// Closes a mailbox that belongs to no process. Does nothing if the exit of the mailbox has begun. The thread that
-    /// sets `KILLED` runs the exit. Therefore the exit runs only once, even if a kill and the drop of the mailbox
+    /// sets `KILLED` runs the exit. Therefore only one thread runs the exit, even if a kill and the drop of the mailbox
     /// happen at the same time.
     pub(crate) fn end_outside(&self, exit: &Exit) {
         if self.head.set(flag::KILLED) {
@@ -247,8 +249,8 @@ impl Host {
         if head.has(flag::KNOWN) { self.namespace().names().release(head.names()) } else { None }
     }
 
-    /// Step 6: counts the exit, leaves the groups and removes the pid. Returns the pid table's reference to the control
-    /// block.
+    /// Step 6: counts the exit, leaves the groups and removes the pid. Returns the reference to the control block that
+    /// the pid table owned.
     #[inline]
     fn remove_exited(&self, head: &Head) -> Option<Ref<dyn AnyControl>> {
         // A mailbox that belongs to no process was not counted as a spawned process.
@@ -334,8 +336,9 @@ impl Host {
         head.publish_exit_of_no_process(exit);
     }
 
-    /// Reports the failure of a process if no link, no monitor and no join handle has received the failure. A failure
-    /// is reported only once. The caller knows that no join handle will return the failure later.
+    /// Reports the failure of a process if no link, no monitor and no join handle has received the failure. The failure
+    /// of a process is reported at most one time. The caller must ensure that no join handle will return the failure
+    /// later.
     #[cold]
     pub(crate) fn report_unobserved(&self, head: &Head) {
         let Some(report) = head.take_unreceived() else { return };
@@ -375,7 +378,8 @@ impl Host {
     /// Adds a mailbox of dead letters. The newest mailbox of dead letters receives all later dead letters.
     pub(crate) fn add_dead_letter_mailbox(&self, dead_letter_mailbox: &Ref<Control<Envelope>>) {
         // An upgraded reference may become the last reference to its mailbox, and the drop of a mailbox runs user code.
-        // Therefore these references must be dropped after the unlock, and `upgraded` is declared before the lock.
+        // Therefore the upgraded references must be dropped after the unlock, and `upgraded` is declared before the
+        // lock.
         let mut upgraded = Vec::new();
         let mut dead_letter_mailboxes = self.shared().dead_letter_mailboxes.lock();
         // The function `dead_letter_mailbox` removes closed mailboxes only when a dead letter exists. Therefore this

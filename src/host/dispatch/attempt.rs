@@ -1,9 +1,10 @@
-//! A handler can call another handler: the outer handler calls the inner handler. The answer of the inner handler goes
-//! to the outer handler. The outer handler decides which answer the process receives.
+//! A handler can call another handler: the outer handler calls the inner handler. The outer handler receives the answer
+//! of the inner handler. The outer handler decides which answer the process receives.
 //!
-//! The inner handler gets a completion of the same yield. However, the answer to this completion goes into a one-shot
-//! cell. The outer handler holds the receiving end of the cell, the [`HandlerCall`]. If the outer handler drops the
-//! `HandlerCall`, or the process cancels the yield, the inner handler sees that its completion is cancelled.
+//! The inner handler gets a completion of the same yield. However, an answer through this completion is stored in a
+//! one-shot cell. The outer handler holds the receiving end of the cell, the [`HandlerCall`]. If the outer handler
+//! drops the `HandlerCall`, or the process cancels the yield, the inner handler can see that the completion of the
+//! inner handler is cancelled.
 
 use std::fmt;
 use std::pin::Pin;
@@ -20,7 +21,8 @@ use crate::process::failure::Failure;
 use crate::process::state::reply_slot::ReplySlot;
 use crate::process::watchers::WatchKey;
 
-/// Tells a handler whether its caller has stopped waiting. The caller may stop waiting before the yield is answered.
+/// With a gate, a handler can check whether the caller of the handler has stopped waiting. The caller may stop waiting
+/// before the yield is answered.
 pub(crate) trait Gate: fmt::Debug + Send + Sync {
     /// Returns true if the caller has stopped waiting.
     fn is_closed(&self) -> bool;
@@ -33,8 +35,8 @@ pub(crate) trait Gate: fmt::Debug + Send + Sync {
     fn unwatch(&self, keys: &mut GateKeys);
 }
 
-/// The entries of one future in the waker lists of a gate and its outer gates. A gate has a list of wakers, and so does
-/// each of its outer gates. The future has one entry in each list.
+/// The entries of one future in the lists of wakers of several gates. These gates are one gate and all outer gates of
+/// this gate. Each gate has one list of wakers, and the future has one entry in each list.
 #[derive(Debug, Default)]
 pub(crate) struct GateKeys {
     own: WatchKey,
@@ -44,7 +46,7 @@ pub(crate) struct GateKeys {
 /// The one-shot channel between an outer handler and an inner handler.
 struct Cell<T> {
     answer: ReplySlot<Result<T, Failure>>,
-    /// Gate of the outer handler. `Some` if another handler has called the outer handler.
+    /// Gate of the outer handler. The value is `Some` if another handler has called the outer handler.
     outer: Option<Arc<dyn Gate>>,
 }
 
@@ -105,9 +107,9 @@ pub struct HandlerCall<T> {
 }
 
 impl<T: Send + 'static> Completion<T> {
-    /// Calls `handler`, and returns a future that resolves to the handler's answer. The answer does not go to the
-    /// process. The caller of this method must still answer this completion. With this method, a layer can wait for an
-    /// answer, retry, or call several handlers.
+    /// Calls `handler`, and returns a future that resolves to the handler's answer. The process does not receive this
+    /// answer. The caller of this method must still answer the completion `self`. With this method, a layer can wait
+    /// for an answer, retry, or call several handlers.
     ///
     /// The handler runs immediately, on this thread, with a completion of the same yield.
     ///
@@ -142,7 +144,7 @@ impl<T: Send + 'static> Completion<T> {
     /// ```
     ///
     /// # Errors
-    /// If the handler fails, the future resolves to this failure, for example [`Failure::Panicked`] or
+    /// If the handler fails, the future resolves to the failure of the handler, for example [`Failure::Panicked`] or
     /// [`Failure::Abandoned`]. If the process stops waiting for the command, the future resolves to
     /// [`Failure::Cancelled`].
     ///

@@ -68,7 +68,7 @@ impl UntypedCompletion {
         self.parts().0
     }
 
-    /// Returns the number of the tag of the yield.
+    /// Returns the number in the tag of the yield.
     pub(crate) fn number(&self) -> u64 {
         self.parts().1.number
     }
@@ -130,14 +130,14 @@ impl UntypedCompletion {
         (to.identity(), tag.number)
     }
 
-    /// Gives up the completion of a call whose caller no longer waits. Counts a late reply.
+    /// Consumes the completion of a call whose caller no longer waits. Counts a late reply.
     pub(crate) fn late(self) {
         if let Some((to, _)) = self.release() {
             to.head().count(Counter::LateReplies);
         }
     }
 
-    /// Gives up this completion without an answer. The yield stays in flight, and other code may answer the yield by
+    /// Consumes this completion without an answer. The yield stays in flight, and other code may answer the yield by
     /// its tag.
     pub(super) fn release(mut self) -> Option<(Ref<dyn AnyControl>, Tag)> {
         self.0.take()
@@ -219,8 +219,9 @@ pub(super) fn guarded_on<T>(current: &Current, handle: impl FnOnce() -> T) -> Re
     result
 }
 
-/// Fails each command whose completion was stored during a call. There is one exception: if the call did not panic, a
-/// completion that an outer call of [`ReturnRoute::keeping`] must return remains stored.
+/// Fails each command whose completion was stored during a call. There is one exception: an outer call of
+/// [`ReturnRoute::keeping`] may have to return one of the stored completions. If the call did not panic, this
+/// completion remains stored.
 #[cold]
 fn fail_kept<T>(current: &Current, outer: OuterCall, result: &Result<T, Reason>) {
     let (own, unwinds) = (current.handler.own(), result.is_err() || thread::panicking());
@@ -278,10 +279,10 @@ impl ReturnRoute {
 /// If a completion is dropped without an answer, the yield fails with [`Failure::Abandoned`]. If the process has exited
 /// or has cancelled the yield, the answer is discarded and counted. An answer never reaches another process.
 ///
-/// A completion holds references to its process and its runtime, and the runtime holds its handlers. Therefore a
-/// handler that stores completions in its own state forms a reference cycle. To free the memory, such a handler should
-/// remove each completion whose yield is [cancelled](Self::is_cancelled). When the runtime shuts down, the handler
-/// should remove all its completions.
+/// A completion holds references to a process and to the runtime of this process, and the runtime owns the handlers.
+/// Therefore a handler that stores completions in its own state forms a reference cycle. To free the memory, such a
+/// handler should remove each completion whose yield is [cancelled](Self::is_cancelled). When the runtime shuts down,
+/// the handler should remove all its completions.
 pub struct Completion<T> {
     untyped: Option<UntypedCompletion>,
     layer: Option<Box<dyn Layer<T>>>,
@@ -296,8 +297,8 @@ pub(super) trait Layer<T>: Send + Sync {
     /// handler is known.
     fn later(self: Box<Self>, untyped: UntypedCompletion) -> Box<dyn FnOnce(Failure)>;
 
-    /// If a handler waits for this answer, returns the gate of this handler. The answer is wanted only if this gate is
-    /// open and the yield is not cancelled.
+    /// Returns the gate of the handler that waits for this answer, if a handler waits. The answer is wanted only if
+    /// this gate is open and the yield is not cancelled.
     fn gate(&self) -> Option<&Arc<dyn Gate>>;
 }
 
@@ -336,7 +337,7 @@ impl<T: Send + 'static> Completion<T> {
         Self { untyped: Some(untyped), layer: None, marker: PhantomData }
     }
 
-    /// Returns another completion of this yield. The answer to the new completion goes only to `layer`.
+    /// Returns a second completion of this yield. The answer to the new completion goes only to `layer`.
     pub(super) fn inner(&self, layer: Box<dyn Layer<T>>) -> Self {
         let (to, tag) = self.untyped().parts();
         Self { untyped: Some(UntypedCompletion::new(to.clone(), tag)), layer: Some(layer), marker: PhantomData }
@@ -370,18 +371,19 @@ impl<T: Send + 'static> Completion<T> {
     }
 
     /// Returns a new completion of the same yield. The answer to the new completion goes to the closure `then`. The
-    /// closure also receives this completion, and decides which answer the process receives. Layers use this method.
+    /// closure also receives the original completion (`self`), and decides which answer the process receives. Layers
+    /// use this method.
     ///
     /// `then` runs on the thread that answers the new completion. If the new completion is dropped without an answer,
     /// `then` receives [`Failure::Abandoned`]. If a handler panics while it holds the new completion, `then` receives
-    /// [`Failure::Panicked`]. If `then` panics while it holds its completion, the yield fails with
-    /// [`Failure::Panicked`]. The panic does not unwind the code that answers the new completion.
+    /// [`Failure::Panicked`]. If `then` panics while `then` holds the completion that it has received, the yield fails
+    /// with [`Failure::Panicked`]. The panic does not unwind the code that answers the new completion.
     pub fn intercept(mut self, then: impl FnOnce(Result<T, Failure>, Completion<T>) + Send + 'static) -> Completion<T> {
         let layer = Intercept { then: Mutex::new(then), before: self.layer.take() };
         Completion { untyped: self.untyped.take(), layer: Some(Box::new(layer)), marker: PhantomData }
     }
 
-    /// Returns the pid of the process that made the yield.
+    /// Returns the pid of the process that has yielded the command.
     pub fn pid(&self) -> Pid {
         self.untyped().parts().0.head().pid()
     }
@@ -397,8 +399,8 @@ impl<T: Send + 'static> Completion<T> {
     }
 
     /// Converts the completion into the pid of its process and the tag of its yield. The yield stays in flight until
-    /// [`Host::complete_yield`] answers it, the process cancels it, or the process exits. After this call, the yield
-    /// has no completion. Therefore the yield cannot fail because a completion is dropped.
+    /// [`Host::complete_yield`] answers the yield, the process cancels the yield, or the process exits. After this
+    /// call, the yield has no completion. Therefore the yield cannot fail because a completion is dropped.
     pub fn into_tag(mut self) -> (Pid, Tag) {
         let parts = (self.pid(), self.tag());
         if let Some(untyped) = self.untyped.take() {
@@ -411,7 +413,8 @@ impl<T: Send + 'static> Completion<T> {
     ///
     /// - The process has exited.
     /// - The process no longer waits for the answer, because the process has cancelled the yield.
-    /// - Another handler has called this handler, and has stopped waiting.
+    /// - Another handler has called the handler that holds this completion, and the calling handler has stopped
+    ///   waiting.
     pub fn is_cancelled(&self) -> bool {
         !self.untyped().is_wanted() || self.gate().is_some_and(|gate| gate.is_closed())
     }
@@ -441,8 +444,8 @@ impl<T: Send + 'static> Completion<T> {
     }
 
     /// Removes the wakers that [`poll_cancelled`](Self::poll_cancelled) has stored for `keys`. The caller is about to
-    /// answer. If no layer receives the answer, the answer ends the command and thus removes all its wakers. In this
-    /// case, this function does nothing, and takes no lock.
+    /// answer. If no layer receives the answer, the answer ends the command, and thus removes all wakers of the
+    /// command. In this case, this function does nothing, and takes no lock.
     pub(crate) fn unwatch(&self, keys: &mut WatchKeys) {
         if self.layer.is_some() {
             let (to, tag) = self.untyped().parts();
@@ -454,9 +457,9 @@ impl<T: Send + 'static> Completion<T> {
 impl<T> Drop for Completion<T> {
     fn drop(&mut self) {
         let (Some(layer), Some(untyped)) = (self.layer.take(), self.untyped.take()) else { return };
-        // The layer receives the failure, and decides which answer its own caller receives. During the unwinding of a
-        // handler, the text of the panic is not known yet. Therefore this code stores the function `fail`. The caller
-        // of the handler calls `fail` when the text is known.
+        // The layer receives the failure, and decides which answer is passed on. During the unwinding of a handler, the
+        // text of the panic is not known yet. Therefore this code stores the function `fail`. The caller of the handler
+        // calls `fail` when the text is known.
         if !thread::panicking() {
             return drop(catch(|| layer.answer(Err(Failure::Abandoned), untyped)));
         }
@@ -483,7 +486,7 @@ impl<T> fmt::Debug for Completion<T> {
     }
 }
 
-/// The entries of one future in several lists of wakers: in the list of a yield, and in the list of each gate of the
+/// The entries of one future in several lists of wakers: the list of a yield, and the list of each gate of a
 /// completion.
 #[derive(Debug, Default)]
 pub(crate) struct WatchKeys {
@@ -507,7 +510,7 @@ impl WatchKeys {
     }
 }
 
-/// The yield that an [`Unwanted`] watches. The drop of this value removes the wakers of the future.
+/// The yield that an [`Unwanted`] watches. The drop of a `Watch` removes the wakers of the future from all lists.
 #[derive(Debug)]
 struct Watch {
     to: Ref<dyn AnyControl>,
@@ -525,17 +528,17 @@ impl Drop for Watch {
 /// Future that resolves when no code waits for the answer to a yield any more: see [`Completion::cancelled`].
 ///
 /// # Cancel safety
-/// Dropping the future changes nothing. After the drop, the cancellation no longer wakes the task that has polled the
-/// future. Therefore a task must keep the future between two polls.
+/// Dropping the future has no effect on the yield. After the drop, a cancellation of the yield no longer wakes the task
+/// that has polled the future. Therefore a task must keep the future between two polls.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct Unwanted {
-    /// `None` after the end of the future.
+    /// The value is `None` after the end of the future.
     watch: Option<Watch>,
 }
 
 impl Unwanted {
-    /// Ends the future. The command keeps no waker of this future.
+    /// Ends the future. Afterwards, the command stores no waker of this future.
     pub(super) fn end(&mut self) {
         self.watch = None;
     }

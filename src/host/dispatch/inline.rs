@@ -1,5 +1,5 @@
 //! The handles that answer an inline command. Within the turn that yielded the command, the answer is stored in the
-//! thread's storage for an inline command. After this turn, a handler answers the command through a [`Completion`],
+//! state of the thread (`Current::inline`). After this turn, a handler answers the command through a [`Completion`],
 //! like any other command.
 
 use std::fmt;
@@ -47,8 +47,8 @@ impl<'a, C: Command> InlineCall<'a, C> {
         Current::with(|current| current.inline.answer(self.number, answer.map(Payload::new)));
     }
 
-    /// Converts this handle into a [`FutureAnswer`]. A handler with a future needs this conversion, because its future
-    /// may still be pending after the first poll.
+    /// Converts this handle into a [`FutureAnswer`]. A handler that answers with a future needs this conversion,
+    /// because the future may still be pending after the first poll.
     #[inline]
     pub(crate) fn into_future_answer(self) -> FutureAnswer<C> {
         FutureAnswer::Now(self.number, ProcessRef::new((self.process)()))

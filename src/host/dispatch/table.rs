@@ -20,8 +20,8 @@ use crate::process::state::inline_command::Number;
 
 /// Type-erased interface of a handler. The type of a command selects this handler.
 pub(crate) trait AnyHandler<E: ?Sized>: Send + Sync {
-    /// Takes the command out of `command`, and handles it. `to` is the process that has yielded the command, and `tag`
-    /// is the tag of the command.
+    /// Takes the command out of `command`, and handles the command. `to` is the process that has yielded the command,
+    /// and `tag` is the tag of the command.
     fn handle(&self, command: &mut Option<Payload>, to: Ref<E>, tag: Tag);
     /// Returns the name of the command type.
     fn command_name(&self) -> &'static str;
@@ -78,7 +78,7 @@ pub(crate) struct Dispatcher<E: ?Sized> {
     pub(super) streams_by_name: ByName<Streamed<NamedCommand>, E>,
 }
 
-/// Property of a command. This property selects the handler of the command.
+/// Property of a command that selects the handler of the command.
 #[cfg(feature = "console")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HandlerKey<'a> {
@@ -157,7 +157,7 @@ impl<E: ?Sized> Dispatcher<E> {
 
     /// Finds the handler of a command type, and returns the type name of this handler. `command` is the name of the
     /// command type. If the command type has only a stream handler, the function returns the type name of the stream
-    /// handler. The function searches the table from its beginning, so only inspections call it.
+    /// handler. The function searches the table from the beginning, so only inspections call this function.
     pub(crate) fn handler_of(&self, command: &str) -> Option<&'static str> {
         let names = || self.typed.iter().map(|handler| (handler.command_name(), handler.handler_name()));
         let plain = names().find(|(name, _)| *name == command);

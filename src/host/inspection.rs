@@ -1,8 +1,8 @@
 //! Inspection of the processes while they run. The inspection reads rows about all processes, and the details of one
 //! process.
 //!
-//! The inspection borrows each entry of the pid table under the lock of its slot, and takes no reference to the entry.
-//! Therefore the inspection never drops the last reference to a process, and runs no user code.
+//! The inspection borrows each entry of the pid table under the lock of the entry's slot, and takes no reference to the
+//! entry. Therefore the inspection never drops the last reference to a process, and runs no user code.
 //!
 //! While the inspection holds the lock of a slot, the inspection takes other locks of the process:
 //!
@@ -61,9 +61,9 @@ impl Host {
     /// A process that starts or exits during the call may be missing. Each process is read at a different moment. The
     /// documentation of [`ProcessInfo`] states which values of a row belong together.
     ///
-    /// The call reads the entire pid table. Its duration is proportional to the largest number of processes that were
-    /// alive at one time. The call holds each lock only while it reads one process, and runs no user code. With a
-    /// [limit](ProcessQuery::limit) of `n`, the call stores at most `n` rows.
+    /// The call reads the entire pid table. The duration of the call is proportional to the largest number of processes
+    /// that were alive at one time. The call holds each lock only while it reads one process, and runs no user code.
+    /// With a [limit](ProcessQuery::limit) of `n`, the call stores at most `n` rows.
     ///
     /// ```
     /// # use procession::observe::{ProcessColumn, ProcessQuery};
@@ -88,13 +88,14 @@ impl Host {
         ranking.into_rows()
     }
 
-    /// Returns the details of a process: its row, and several lists, for example its links. The row contains only the
-    /// lengths of these lists. Returns `None` if no process has this pid, or if the process exits during the call.
+    /// Returns the details of a process: the row of the process and several lists, for example the list of links. The
+    /// row contains only the lengths of the lists. Returns `None` if no process has this pid, or if the process exits
+    /// during the call.
     ///
     /// Any thread can make this call, even during a step. The call never stops a worker. The call reads a long list in
     /// several parts, and holds each lock only while it reads one part. The call runs no user code. If the process
-    /// waits (even in `block_on`), the call reads the whole pid table. In the table, the call finds each process whose
-    /// join handle this process awaits. The call also reads all timers and all sockets, to find the sleeps and the
+    /// waits, possibly in `block_on`, the call reads the whole pid table. The call then finds each process whose join
+    /// handle the waiting process awaits. The call also reads all timers and all sockets, to find the sleeps and the
     /// socket operations of this process. Therefore the duration of the call is proportional to the peak number of
     /// processes, timers and sockets.
     pub fn process_details(&self, pid: Pid) -> Option<ProcessDetails> {
@@ -278,12 +279,13 @@ impl Host {
 
 type Name = Cow<'static, str>;
 
-/// Values of a process. The inspection reads all these values under the lock of the process's slot, and does not
-/// release the lock in between.
+/// Values of a process. The inspection takes the lock of the process's slot, reads all these values, and then releases
+/// the lock.
 struct Snapshot {
     /// Details of the process. Some lists are still empty: the inspection reads these lists later.
     details: ProcessDetails,
-    /// `Some` if a receiver waits for the next message. The line is the source line that created the receive operation.
+    /// The value is `Some` if a receiver waits for the next message. The line is the source line that created the
+    /// receive operation.
     awaited: Option<Line>,
     waits: Vec<Wait>,
 }
@@ -302,8 +304,8 @@ impl Snapshot {
         let (inherited, meter) = (head.inherited(), head.meter());
         let (last_messages, message_counts) = head.message_log_if_any().map(MessageLog::read).unwrap_or_default();
         let details = ProcessDetails {
-            // A supervisor spawns its children itself, and a pool spawns its members itself. Therefore the parent of a
-            // supervised process is its supervisor or its pool.
+            // A supervisor spawns its children itself, and a pool spawns its members itself. Therefore, if a process is
+            // supervised, the parent of the process is a supervisor or a pool.
             supervisor: info.parent.filter(|_| head.has(flag::SUPERVISED)),
             names,
             groups,
@@ -332,7 +334,8 @@ impl Snapshot {
     }
 }
 
-/// Creates the row about the outstanding commands of one type, without the calls. Returns `None` if no command remains.
+/// Creates the row about the outstanding commands of one type. The row does not count the calls. Returns `None` if all
+/// outstanding commands are calls.
 fn without_calls((command, outstanding): (&'static str, Outstanding)) -> Option<CommandCount> {
     let count = outstanding.count - outstanding.calls;
     (count != 0).then(|| command_count((command, Outstanding { count, line_of_call: None, ..outstanding })))

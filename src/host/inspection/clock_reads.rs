@@ -14,7 +14,7 @@ mod tests {
 
     /// Number of rounds of the script.
     const ROUNDS: usize = 300;
-    /// Once in every `WAIT_EVERY` rounds, the script waits until a complete inspection has begun and ended.
+    /// In one of `WAIT_EVERY` rounds, the script waits until a complete inspection has begun and ended.
     const WAIT_EVERY: usize = 10;
 
     struct Double(u64);
@@ -58,8 +58,8 @@ mod tests {
         }
     }
 
-    /// Returns when the present turn is not a measured turn. All readings of an earlier measured turn have then been
-    /// counted.
+    /// Returns when the present turn is not a measured turn. At this time, all clock readings of the earlier measured
+    /// turns have been counted.
     async fn leave_measured_turn(ctx: &Context<u64>) {
         ctx.yield_now().await;
         while is_sampled_turn() {
@@ -76,8 +76,8 @@ mod tests {
         inspections: Option<Arc<AtomicUsize>>,
     ) -> (u64, RuntimeMetrics) {
         // Each script begins with the same sampling state, and therefore the same turns are measured. No message is
-        // measured, because the runtime may discard the start time of a measured message. Whether this happens depends
-        // on the locks that the inspection holds.
+        // measured, because the runtime may discard the start time of a measured message. The locks that the inspection
+        // holds determine whether the runtime discards a start time.
         let _ = Sampling::WITHOUT_MESSAGES.replace();
         leave_measured_turn(&ctx).await;
         let (before, begun) = (ctx.host().metrics(), readings());
@@ -129,9 +129,9 @@ mod tests {
         })
     }
 
-    /// 9.2c: each clock reading of a step begins or ends a measured duration. This is also true while another thread
-    /// inspects the runtime, and the number of readings does not change. Therefore no step reads the clock for the
-    /// inspection.
+    /// 9.2c: each clock reading of a step begins or ends a measured duration. This statement is also true while another
+    /// thread inspects the runtime, and the inspection does not change the number of readings. Therefore no step reads
+    /// the clock for the inspection.
     #[test]
     fn no_step_reads_the_clock_for_an_inspection() {
         let mut first = None;
@@ -145,7 +145,8 @@ mod tests {
             let commands: u64 = times.command_time.iter().map(|one| one.time.count()).sum();
             let pairs = times.call_time.count() + commands;
             assert_eq!(counted, turns + 2 * pairs, "inspected: {is_inspected}: {metrics}");
-            // The script makes 1,800 steps, and a few more to leave a measured turn. About one turn in 64 is measured.
+            // The script makes 1,800 steps, and a few further steps to leave a measured turn. About one turn in 64 is
+            // measured.
             let steps = metrics.counters.steps - 6 * ROUNDS as u64;
             assert!((1..10).contains(&steps), "{metrics}");
             assert!((10..=60).contains(&times.step_time.count()) && (5..=40).contains(&pairs), "{metrics}");

@@ -12,13 +12,13 @@ impl Host {
     ///
     /// An exit is abnormal if it is not [`Exit::Normal`]: a panic, an error, a failed initialization, a kill, a
     /// cancellation, or an exit that a link has propagated. During a shutdown of the runtime, exits by a cancellation
-    /// or a kill are not recorded, because such exits would displace all earlier records. A refused spawn is not
-    /// recorded either. By default, the runtime keeps the last 64 records: see
+    /// or a kill are not recorded, because such exits would displace all earlier records. The exit of a process whose
+    /// spawn was refused is not recorded. By default, the runtime keeps the last 64 records: see
     /// [`Builder::exit_history`](crate::Builder::exit_history). A [`Simulation`](crate::Simulation) also keeps 64
     /// records.
     ///
-    /// The record exists before links, monitors and the join handle receive the exit. The call can be made on any
-    /// thread, and never stops a worker.
+    /// The runtime stores the record of an exit before links, monitors and the join handle receive this exit. The call
+    /// can be made on any thread, and never stops a worker.
     ///
     /// ```
     /// # use procession::{Context, Runtime};

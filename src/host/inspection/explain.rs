@@ -21,7 +21,8 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::process::yields::listing::{CommandCounts, CountedTable, Outstanding};
 
-/// Maximum number of full mailboxes in the result. The same maximum applies to growing and to long mailboxes.
+/// Maximum number of full mailboxes in the result. The result also contains at most this number of growing mailboxes,
+/// and at most this number of long mailboxes.
 const MAILBOXES: usize = 16;
 /// Maximum number of processes that one finding lists.
 const LISTED: usize = 20;
@@ -34,7 +35,8 @@ impl Host {
     /// The runtime finds deadlocks, blocked workers, a busy blocking pool, commands without an answer, and full,
     /// growing or long mailboxes. The runtime also finds suspended processes, processes that ignore their cancellation
     /// during a shutdown, processes that nothing can wake, and a runtime or a [`LocalSet`](crate::LocalSet) without a
-    /// thread. The documentation of each [finding](crate::observe::Finding) defines its condition.
+    /// thread. The documentation of each [finding](crate::observe::Finding) states when the runtime reports this
+    /// finding.
     ///
     /// The call can be made on any thread, even in a step, and even while all workers are blocked. The call never stops
     /// a worker, and runs no user code. The runtime reads the processes one after the other while they run. The finding
@@ -42,8 +44,8 @@ impl Host {
     /// call and all workers are parked. The time of the call is proportional to the largest number of processes that
     /// were alive at one time. The call takes about twice the time of [`metrics`](Self::metrics).
     ///
-    /// A single explanation cannot know whether a mailbox grows. Therefore the runtime stores the lengths of at most
-    /// 1,024 long mailboxes, until the next call of `explain` on any host of the runtime. To find [growing
+    /// A single call of `explain` cannot find out whether a mailbox grows. Therefore the runtime stores the lengths of
+    /// at most 1,024 long mailboxes, until the next call of `explain` on any host of the runtime. To find [growing
     /// mailboxes](crate::observe::Finding::GrowingMailbox), call `explain` twice, for example one second apart.
     ///
     /// ```
@@ -107,8 +109,8 @@ impl Host {
         self.read_processes(&Joins::new(), &SocketWaiters::default(), None).commands
     }
 
-    /// Reads the figures of all processes. The caller has already read `joins` and `waiters`. `last` is the mailbox
-    /// reading of the previous explanation, if there is one.
+    /// Reads the states and the mailbox metrics of all processes. The caller has already read `joins` and `waiters`.
+    /// `last` is the mailbox reading of the previous explanation, if there is one.
     fn read_processes(&self, joins: &Joins, waiters: &SocketWaiters, last: Option<Arc<MailboxReading>>) -> Reading {
         let table = &self.shared().pid_table;
         // The clock reading also advances the recent time. Therefore `now` comes before `recent`.
@@ -116,14 +118,15 @@ impl Host {
         let mut reading = Reading::new(MailboxReading::begin(now, recent), last);
         table.visit(|control| reading.add(control, joins, waiters));
         for (pid, rest) in std::mem::take(&mut reading.long_tables) {
-            // If the process has exited in the meantime, no process waits for the answers to its other commands.
+            // If the process has exited in the meantime, no process waits for the answers to the remaining commands in
+            // its table.
             let _ = self.count_yields(pid, rest, &mut reading.commands);
         }
         reading
     }
 
-    /// Returns a finding for each command type that has unanswered commands. Streams are left out, and so are the calls
-    /// and sleeps of hand-written processes.
+    /// Returns a finding for each command type that has unanswered commands. The findings include neither streams, nor
+    /// the calls and sleeps of hand-written processes.
     fn unanswered(&self, commands: CommandCounts) -> Vec<Finding> {
         let now = self.now();
         let commands = commands.into_iter().filter(|(command, _)| !is_builtin(command));
@@ -154,7 +157,7 @@ impl Host {
                 Some((last, grown_by)) => {
                     Finding::GrowingMailbox { process, grown_by, since: last.at, lasts: present.at - last.at }
                 }
-                // The present reading has reached its maximum and does not contain this mailbox.
+                // The present reading contains the maximum number of mailboxes, but not this mailbox.
                 None => Finding::LongMailbox { process },
             }
         };
@@ -168,18 +171,18 @@ impl Host {
     /// runnable. The caller reads the [progress](Self::progress), and then all processes, and then calls this function.
     /// After the call, the caller checks that the progress has not changed.
     ///
-    /// The order of the readings matters. A timer is an example of a source of wake-ups. Usually, a source makes a
-    /// process ready before the source counts as gone. Some sources count as gone before they have made the process
-    /// ready. In this case, the thread of the source does not park before the process is ready. Therefore, if all
-    /// sources are gone, a process that became ready is in a queue, or a thread has taken it from the queue. A worker
-    /// may take a task after the first reading of the worker's state, and before the reading of the queues. In this
-    /// case, there are two possibilities: the second reading of the state finds that the worker is not parked, or the
-    /// worker has already counted the poll of the task.
+    /// The order of the readings matters. A timer is an example of a source of wake-ups. Usually, a source first makes
+    /// a process ready, and then counts as gone. Some sources first count as gone, and then make the process ready. In
+    /// this case, the thread of the source parks only after the process is ready. Therefore, if all sources are gone, a
+    /// process that became ready is in a queue, or a thread has taken the process from the queue. A worker may take a
+    /// task after the first reading of the worker's state, and before the reading of the queues. In this case, there
+    /// are two possibilities: the second reading of the state finds that the worker is not parked, or the worker has
+    /// already counted the poll of the task.
     ///
     /// The queue of a [`LocalSet`](crate::LocalSet) is not a queue of the scheduler. A timer may make a local process
-    /// ready after the caller has read this process. Therefore the last reading is the run state of each process. If
-    /// a local process is queued or runs, its run state shows this. If the process has run and waits again, its
-    /// thread has already counted the poll.
+    /// ready after the caller has read this process. Therefore the last reading is the run state of each process. The
+    /// run state of a local process shows whether the process is queued or runs. If a local process has run and waits
+    /// again, its thread has already counted the poll.
     fn is_at_rest(&self) -> bool {
         let shared = self.shared();
         let BlockingPoolMetrics { threads, idle_threads, queue_depth } = self.pool_figures();
@@ -202,7 +205,7 @@ impl Host {
         is_idle && workers.iter().all(is_parked) && self.are_all_inactive()
     }
 
-    /// Returns true if all processes wait and none of them has been woken. Processes in the state `Complete` are
+    /// Returns true if every process waits and no process has been woken. Processes in the state `Complete` are
     /// ignored.
     fn are_all_inactive(&self) -> bool {
         let mut are_inactive = true;
@@ -284,16 +287,17 @@ impl Host {
     }
 }
 
-/// Figures of all processes.
+/// The states and the mailbox metrics of all processes.
 struct Reading {
     activity: Activity,
     mailboxes: Mailboxes,
-    /// Commands without an answer. For a process in `long_tables`, this field counts only the first piece of the table.
+    /// Commands without an answer. If the table of a process is in `long_tables`, the counts include only the commands
+    /// in the first piece of the table.
     commands: CommandCounts,
     /// Processes whose tables of commands are too long for one lock operation, and the keys at which the next pieces
     /// begin.
     long_tables: Vec<(Pid, CountedTable)>,
-    /// Number of waiting processes that are cancelled, and the pids of the first [`LISTED`] of them.
+    /// Number of waiting processes that are cancelled, and the pids of at most [`LISTED`] such processes.
     cancelled: (usize, Vec<Pid>),
     /// The first processes that wait.
     waiting: Vec<Pid>,
@@ -312,8 +316,8 @@ struct Mailboxes {
     last: Option<Arc<MailboxReading>>,
 }
 
-/// Reads a long mailbox. The function compares the number of steps before and after it reads the figures. If the
-/// numbers differ, a step ran in the meantime.
+/// Reads a long mailbox. The function reads the number of steps, then the metrics of the mailbox, and then the number
+/// of steps again. If the two numbers differ, a step ran in the meantime.
 fn read_long(control: &Ref<dyn AnyControl>) -> Option<LongMailbox> {
     let steps = || control.head().is_inactive().then(|| control.steps());
     let before = steps();
@@ -381,7 +385,7 @@ impl Reading {
         processes != 0 && processes == waiting && self.commands.keys().all(|command| is_builtin(command))
     }
 
-    /// Adds the figures of a process. The caller holds the lock of the process's slot.
+    /// Adds the state and the mailbox metrics of a process. The caller holds the lock of the process's slot.
     fn add(&mut self, control: &Ref<dyn AnyControl>, joins: &Joins, waiters: &SocketWaiters) -> Result<(), Busy> {
         let Some((head, type_name)) = process(control) else { return Ok(()) };
         let (state, figures) = (head.state(), control.mailbox_figures());
@@ -423,7 +427,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Adds the figures of a process that waits for an event.
+    /// Counts a process that waits for an event.
     fn add_waiting(
         &mut self,
         control: &Ref<dyn AnyControl>,

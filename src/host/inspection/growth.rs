@@ -1,13 +1,13 @@
 //! Finds mailboxes that grow while their oldest messages stay in the queue. One reading of a mailbox cannot show that
-//! the mailbox grows. Therefore [`Host::explain`](crate::Host::explain) stores the lengths of the long mailboxes, and
-//! the next explanation compares its own reading with the stored lengths.
+//! the mailbox grows. Therefore [`Host::explain`](crate::Host::explain) stores the lengths of the long mailboxes. The
+//! next call of `explain` reads the lengths again, and compares the new lengths with the stored lengths.
 //!
 //! A process may take the oldest message out between the two readings, and the mailbox may then become longer than
 //! before. Such a mailbox does not count as growing. A selective receive may take a newer message, and urgent messages
-//! are taken from another queue. In both cases, the oldest message stays in the queue, so the mailbox can still count
-//! as growing. A mailbox does not count its receives, because the count would make each receive more expensive.
-//! Instead, the comparison uses the time `unread_since` of the mailbox: see [`LongMailbox::is_unread_since`]. Since
-//! this time, the mailbox has not been empty.
+//! are taken from another queue. After such a receive, the oldest message is still in the queue, so the mailbox can
+//! still count as growing. A mailbox does not count its receive operations, because such a count would make each
+//! receive operation more expensive. Instead, the comparison uses the time `unread_since` of the mailbox: see
+//! [`LongMailbox::is_unread_since`]. The mailbox has not been empty since the time `unread_since`.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,8 @@ pub(super) const LONG_MAILBOX: usize = 1_000;
 /// Maximum number of mailboxes in a reading. With this maximum, a reading takes less than 100 KiB.
 const MAX_LONG: usize = 1_024;
 
-/// Reading of the long mailboxes of a runtime. The next explanation compares its own reading with this reading.
+/// Reading of the long mailboxes of a runtime. The next call of `explain` compares a new reading with this stored
+/// reading.
 #[derive(Debug, Default)]
 pub(crate) struct LastReading(Mutex<Option<Arc<MailboxReading>>>);
 
@@ -53,29 +54,31 @@ pub(super) struct LongMailbox {
     pub(super) len: usize,
     /// The time [`MailboxFigures::unread_since`] in ns.
     unread_since: u64,
-    /// Number of steps that the process had completed at the time of the reading. `None` if code that can take out a
-    /// message may have run during the reading. This code is a step of the process, or a receiver outside its steps.
+    /// Number of steps that the process had completed at the time of the reading. The value is `None` if code that can
+    /// take out a message may have run during the reading. This code is a step of the process, or a receiver outside
+    /// the steps of the process.
     steps_at_rest: Option<u64>,
 }
 
 impl LongMailbox {
-    /// Creates the reading of a mailbox with these figures. `steps_at_rest` is the number of steps of the process, if
-    /// no step ran while the figures were read. Returns `None` if the mailbox is not long, or if its time
-    /// `unread_since` is not known.
+    /// Creates the reading of a mailbox with these metrics. `steps_at_rest` is the number of steps of the process, if
+    /// no step ran while the metrics were read. Returns `None` if the mailbox is not long, or if `unread_since` is not
+    /// known.
     pub(super) fn new(figures: &MailboxFigures, steps_at_rest: Option<u64>) -> Option<Self> {
         let unread_since = figures.unread_since.filter(|_| figures.messages >= LONG_MAILBOX)?;
         let steps_at_rest = steps_at_rest.filter(|_| !figures.is_read_elsewhere);
         Some(Self { len: figures.messages, unread_since, steps_at_rest })
     }
 
-    /// Returns true only if it is certain that the process has not taken out the oldest message since the reading
-    /// `former` of its mailbox. The reading `former` began at the recent time `recent`.
+    /// Returns true only if it is certain that the process has not taken out the oldest message since the earlier
+    /// reading `former` of the mailbox. The reading `former` began at the recent time `recent`.
     ///
-    /// When a process takes out the oldest message, it resets the time `unread_since`. The next message that arrives
-    /// sets this time to the recent time. The recent time never decreases. Suppose that the former reading found a time
-    /// before `recent`. If the times of both readings are equal, the process has not reset the time in between. Suppose
-    /// now that the time of the former reading was not before `recent`. A message that arrives later may set the same
-    /// time again, so equal times prove nothing. In this case, the process must not have run at all.
+    /// When a process takes out the oldest message, the process resets the time `unread_since`. The next message that
+    /// arrives sets `unread_since` to the recent time. The recent time never decreases. In the first case, the reading
+    /// `former` found a time earlier than `recent`. If the times of both readings are equal, the process has not reset
+    /// the time between the two readings. In the second case, the reading `former` found the time `recent` or a later
+    /// time. A message that arrives later may set the same time again, so equal times prove nothing. Therefore, in the
+    /// second case, this function returns true only if the process has not run between the two readings.
     fn is_unread_since(&self, former: &Self, recent: Instant) -> bool {
         let has_not_run = self.steps_at_rest.is_some() && self.steps_at_rest == former.steps_at_rest;
         self.unread_since == former.unread_since && (former.unread_since < recent.ns() || has_not_run)
@@ -83,7 +86,7 @@ impl LongMailbox {
 }
 
 impl MailboxReading {
-    /// Begins a reading. The caller has read the clock, and then the recent time.
+    /// Begins a reading. The caller first reads the clock, which gives `at`, and then reads the recent time.
     pub(super) fn begin(at: Instant, recent: Instant) -> Self {
         Self { at, recent, mailboxes: BTreeMap::new() }
     }
@@ -95,14 +98,14 @@ impl MailboxReading {
         }
     }
 
-    /// Returns the increase in the length of this process's mailbox between an earlier reading and this reading: see
-    /// [`growth`](Self::growth).
+    /// Returns the number of messages by which this process's mailbox has grown between an earlier reading and this
+    /// reading: see [`growth`](Self::growth).
     pub(super) fn growth_since(&self, earlier: &Self, pid: Pid) -> Option<usize> {
         earlier.growth(pid, self.mailboxes.get(&pid)?)
     }
 
-    /// Returns the increase in the length of this process's mailbox since this reading. Returns `None` if the mailbox
-    /// was not long, has not grown, or may have been read since this reading.
+    /// Returns the number of messages by which this process's mailbox has grown since this reading. Returns `None` if
+    /// the mailbox was not long, has not grown, or may have lost its oldest message since this reading.
     pub(super) fn growth(&self, pid: Pid, now: &LongMailbox) -> Option<usize> {
         let former = self.mailboxes.get(&pid)?;
         let grown_by = now.len.checked_sub(former.len).filter(|more| *more != 0)?;
@@ -133,7 +136,7 @@ mod tests {
             reading.growth(pid, &now)
         };
         let table = [
-            // The mailbox was unread for some time before the former reading. The process may run other steps.
+            // The mailbox was unread for some time before the earlier reading. The process may run other steps.
             (mailbox(1_000, 99, 1, true), mailbox(1_003, 99, 1, true), Some(3)),
             (mailbox(1_000, 99, 1, true), mailbox(1_003, 99, 7, false), Some(3)),
             (mailbox(1_000, 99, 1, false), mailbox(1_003, 99, 1, false), Some(3)),

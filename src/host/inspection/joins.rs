@@ -18,7 +18,7 @@ pub(super) struct Join {
     pub(super) target: Pid,
 }
 
-/// The joins, grouped by the pid of the process that awaits the join handles.
+/// Maps the pid of a process to the joins of this process, namely the joins in which the process awaits a join handle.
 pub(super) type Joins = BTreeMap<Pid, Vec<Join>>;
 
 /// Adds a join to `joins` if a process awaits the join handle of the process that `listed` describes.

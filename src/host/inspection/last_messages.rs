@@ -1,6 +1,6 @@
-//! Records the last messages of each process, if the runtime was built with this option. If the runtime records the
-//! messages of a process, the process has the flag `OBSERVED`. Therefore these functions are called only on code paths
-//! that a trace also uses.
+//! Records the last messages of each process, if the options of the runtime request these records. If the runtime
+//! records the messages of a process, the process has the flag `OBSERVED`. Therefore these functions are called only on
+//! code paths that a trace also uses.
 //!
 //! The caller may hold the lock of the mailbox, or of the table of commands. A thread that holds the lock of a log
 //! takes no other lock. Therefore no deadlock is possible.
@@ -20,8 +20,8 @@ impl Host {
         self.shared().last_messages.load(Ordering::Relaxed) != 0
     }
 
-    /// Records that the mailbox of an observed process has accepted a message. The record goes to the log of the
-    /// process and to the traces. `by_sender` is true if this thread runs the sender.
+    /// Records that the mailbox of an observed process has accepted a message. The function adds the record to the log
+    /// of the process and to the traces. `by_sender` is true if this thread runs the sender.
     #[cold]
     pub(in crate::host) fn observe_send(&self, head: &Head, type_name: &'static str, by_sender: bool) {
         // Both calls are tail calls. Therefore this function pushes no registers to the stack when it traces a message.
@@ -34,8 +34,8 @@ impl Host {
         self.trace_send(head);
     }
 
-    /// Records the answer to a command of an observed process. The record goes to the log of the process and to the
-    /// traces.
+    /// Records the answer to a command of an observed process. The function adds the record to the log of the process
+    /// and to the traces.
     #[cold]
     pub(in crate::host) fn observe_answer(&self, head: &Head, tag: Tag, command: &dyn Fn() -> &'static str) {
         if self.logs_messages() {
@@ -79,8 +79,9 @@ impl Host {
         }
     }
 
-    /// Returns the time of a record. On a worker, this function reads no clock, because the last clock reading is
-    /// recent. On another thread, the last reading may be old: no thread reads the clock while all workers are parked.
+    /// Returns the time of a record. On a worker and in a simulation, this function reads no clock, because the last
+    /// clock reading is recent. On any other thread, this function reads the clock, because the last reading may be
+    /// old: no thread reads the clock while all workers are parked.
     fn time_of_record(&self) -> Instant {
         let shared = self.shared();
         if shared.clock.is_virtual() || shared.metrics.worker().is_some() { shared.timers.recent() } else { self.now() }

@@ -1,5 +1,5 @@
 //! The queues of the `LocalSet`s of a runtime. [`Host::explain`](crate::Host::explain) reads these queues, because the
-//! scheduler does not know them.
+//! scheduler has no access to them.
 
 use crate::platform::sync::{Arc, Mutex, Weak};
 use crate::process::pid::Pid;
@@ -19,8 +19,8 @@ impl LocalSets {
     /// Adds a queue.
     pub(crate) fn add(&self, queue: Weak<dyn LocalSetQueue>) {
         let mut queues = self.0.lock();
-        // The queues of dropped `LocalSet`s are removed when the list is full. Then an addition takes constant time on
-        // average.
+        // The queues of dropped `LocalSet`s are removed when the list is full. Therefore an addition takes constant
+        // time on average.
         if queues.len() == queues.capacity() {
             queues.retain(|queue| queue.strong_count() != 0);
             let kept = 2 * queues.len();
@@ -31,8 +31,8 @@ impl LocalSets {
 
     /// Returns the number of runnable processes that no thread runs, and the pids of at most `most` of these processes.
     pub(crate) fn ready_without_thread(&self, most: usize) -> (usize, Vec<Pid>) {
-        // This function may drop the last reference to a queue. Each queued process owns a reference to its queue, so
-        // such a queue contains no process.
+        // This function may drop the last reference to a queue. Each queued process owns a reference to its queue, so a
+        // queue without other references contains no process.
         let queues: Vec<Arc<dyn LocalSetQueue>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         let (mut count, mut pids) = (0, Vec::new());
         for queue in queues {

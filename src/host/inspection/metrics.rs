@@ -10,8 +10,8 @@ use crate::process::event::Tag;
 use crate::process::mailbox::MessageTimer;
 
 impl Head {
-    /// Measures a yield of this process, if this thread runs a sampled turn. The yield has just entered the table of
-    /// yields.
+    /// Measures a yield of this process, if this thread runs a sampled turn. The caller has just added the yield to the
+    /// table of yields.
     #[inline]
     pub(crate) fn measure_yield(&self, tag: Tag) {
         if is_sampled_turn() {
@@ -34,7 +34,7 @@ impl Host {
     }
 
     /// Decides whether to measure the time that a message stays in its mailbox. Returns a timer if the decision is yes.
-    /// The caller has found that [`skips_message`](crate::observe::skips_message) returns false.
+    /// The caller has already called [`skips_message`](crate::observe::skips_message), which has returned false.
     #[cold]
     pub(crate) fn message_timer(&self) -> Option<MessageTimer> {
         let shared = self.shared();

@@ -5,7 +5,7 @@ use crate::observe::{GroupInfo, Listing, NameInfo};
 
 impl Host {
     /// Lists the names of this host that begin with `prefix`, in alphabetical order. The result contains one row for
-    /// each name, but at most `limit` rows. The result also contains the number of all names of this host that begin
+    /// each name, but at most `limit` rows. The result also contains the count of all names of this host that begin
     /// with `prefix`. With an empty prefix, the call selects all names. The names of the other hosts of the runtime are
     /// not included.
     ///
@@ -37,9 +37,10 @@ impl Host {
     }
 
     /// Lists the groups of this host whose names begin with `prefix`, in alphabetical order. The result contains one
-    /// row for each group, but at most `limit` rows. A row contains the number of members and the first members. The
-    /// result also contains the number of all groups of this host whose names begin with `prefix`. The duration, the
-    /// locks and the memory are the same as for [`names`](Self::names).
+    /// row for each group, but at most `limit` rows. A row contains the count of all members, and a list of the first
+    /// members. The result also contains the count of all groups of this host whose names begin with `prefix`. The
+    /// statements about duration, locks and memory in the documentation of [`names`](Self::names) also apply to this
+    /// call.
     ///
     /// ```
     /// # use procession::{Context, Group, Runtime};

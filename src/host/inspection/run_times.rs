@@ -26,19 +26,20 @@ impl Host {
     /// Begins to collect the run times of the processes. The result is a sampler that returns the processes with the
     /// most run time in a time window, like `recon:proc_window` in Erlang.
     ///
-    /// Run time is elapsed time, not CPU time. The runtime measures one turn in 64, or each turn with
-    /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), and estimates the rest. A turn counts with
-    /// its full length in the window in which it ends. Therefore a step in progress is not included: to find it, call
-    /// [`explain`](Self::explain). Futures without a pid are not counted, for example the futures of async handlers. If
-    /// a turn calls [`Runtime::block_on`](crate::Runtime::block_on), the time of this turn contains the turns that run
-    /// inside `block_on`. The collection includes the processes of all hosts of the runtime. In a
-    /// [`Simulation`](crate::Simulation), turns take no time, so only the number of turns is useful.
+    /// Run time is elapsed time, not CPU time. The runtime measures one turn in 64, and estimates the time of the other
+    /// turns. With [`Builder::sample_every_step`](crate::Builder::sample_every_step), the runtime measures each turn.
+    /// The full length of a turn is added to the window in which the turn ends. Therefore a step in progress is not
+    /// included: to find such a step, call [`explain`](Self::explain). Futures without a pid are not counted, for
+    /// example the futures of async handlers. If a turn calls [`Runtime::block_on`](crate::Runtime::block_on), the time
+    /// of this turn contains the turns that run inside `block_on`. The collection includes the processes of all hosts
+    /// of the runtime. In a [`Simulation`](crate::Simulation), turns take no time, so only the number of turns is
+    /// useful.
     ///
     /// For each measured turn, the runtime takes a lock, and searches one table for each sampler. A sampler keeps at
-    /// most 4,096 processes. If the sampler is full and must add a process, it first removes the half of its processes
-    /// with the shortest times. If a removed process is added again, its time begins at zero. Because a sampler keeps
-    /// at most 4,096 processes, [`take`](crate::observe::RunTimeSampler::take) sorts at most 4,096 processes, even
-    /// after a long window.
+    /// most 4,096 processes. If a full sampler must add a process, the sampler first removes half of its processes,
+    /// namely the processes with the shortest times. If a removed process is added again, the time of the process
+    /// begins at zero. Because a sampler keeps at most 4,096 processes, [`take`](crate::observe::RunTimeSampler::take)
+    /// sorts at most 4,096 processes, even after a long window.
     ///
     /// ```
     /// # use procession::{Context, Runtime};

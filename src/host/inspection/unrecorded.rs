@@ -1,6 +1,6 @@
-//! Reads the sleeps and the socket operations of processes. Such a wait is recorded only in its timer or in its socket,
-//! which contains the waker of the process. Therefore the code must visit all timers and all sockets to find the waits
-//! of one process. In return, these waits need no record in the process.
+//! Reads the sleeps and the socket operations of processes. Such a wait is recorded only in a timer or in a socket. The
+//! timer or the socket contains the waker of the process. Therefore the code must visit all timers and all sockets to
+//! find the waits of one process. The advantage is that these waits need no record in the process.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -13,7 +13,7 @@ use crate::platform::poller::SocketWait;
 use crate::process::pid::Pid;
 use crate::process::state::PendingSchedule;
 
-/// A sleep that waits for its timer.
+/// A sleep whose timer has not fired yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct WaitingSleep {
     /// Time at which the timer fires.
@@ -25,7 +25,7 @@ pub(super) struct WaitingSleep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct AwaitedSocket {
     pub(super) descriptor: u64,
-    /// Whether the operations wait until they can write.
+    /// True if the operations wait until the socket is writable, and false if they wait until the socket is readable.
     pub(super) is_write: bool,
 }
 
@@ -40,8 +40,8 @@ pub(super) struct UnrecordedWaits {
 }
 
 impl UnrecordedWaits {
-    /// Returns the waits, if the process has run no step since the timers and the sockets were read. Otherwise some
-    /// waits may have ended. `steps` is the present number of steps.
+    /// Returns the waits, if the process has run no step since the timers and the sockets were read. If the process has
+    /// run a step, some waits may have ended, and the lists are empty. `steps` is the present number of steps.
     pub(super) fn at(&self, steps: u64) -> (&[WaitingSleep], &[AwaitedSocket]) {
         if self.steps == steps { (&self.sleeps, &self.sockets) } else { (&[], &[]) }
     }
@@ -79,7 +79,7 @@ impl Host {
     ///
     /// A timer and a socket contain the address of a process's task, and not the pid. The caller knew the pid before
     /// this call. If the caller finds the process after this call, the process was alive during the whole call.
-    /// Therefore no other task had its address.
+    /// Therefore no other task had the address of this process during the call.
     pub(super) fn read_unrecorded_waits(&self, pids: &[Pid]) -> WaitsByProcess {
         let table = &self.shared().pid_table;
         let may_wait = |pid: &Pid| {

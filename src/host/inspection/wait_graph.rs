@@ -29,8 +29,8 @@ const SEARCHED: usize = 4_096;
 type Steps = BTreeMap<Pid, Arc<BlockedStep>>;
 
 impl Host {
-    /// Reads the wait-for graph, and finds the deadlocks. An edge of the graph means that one process waits for another
-    /// process. The graph includes the processes of all hosts of the runtime.
+    /// Reads the wait-for graph, and finds the deadlocks. An edge from one process to a second process means that the
+    /// first process waits for the second process. The graph includes the processes of all hosts of the runtime.
     ///
     /// The edges are calls, sends that wait because a mailbox is full, and waits for the start or the exit of a
     /// process. A process that awaits a [`JoinHandle`](crate::JoinHandle) also waits for an exit. For example, a
@@ -45,13 +45,15 @@ impl Host {
     /// - A process with a [deadline](crate::ProcessBuilder::deadline), a process that was cancelled with a time limit,
     ///   or a process whose call or send has a [time limit](crate::future::Call::timeout). The waits of such processes
     ///   can end without an action of another process.
-    /// - A [suspended](Self::suspend) process. Some waits of a suspended process may have ended.
-    /// - A process that has given its [`Mailbox`](crate::Mailbox) to another process or to a thread, if this new owner
-    ///   has polled the most recent receive operation. The new owner may make room in the mailbox and answer calls.
+    /// - A [suspended](Self::suspend) process. Some waits of a suspended process may have ended, although their records
+    ///   still exist.
+    /// - A process that has given its [`Mailbox`](crate::Mailbox) to another process or to a thread, if the new owner
+    ///   of the mailbox has polled the most recent receive operation. The new owner may make room in the mailbox and
+    ///   answer calls.
     ///
     /// A supervisor in its shutdown stops its children one after the other, and waits for the exit of each cancelled
     /// child, even while it answers requests. Therefore the supervisor is deadlocked if one of its cancelled children
-    /// is deadlocked. For example, this child waits for the exit of the supervisor.
+    /// is deadlocked. An example is a cancelled child that waits for the exit of the supervisor.
     ///
     /// A second reading confirms each deadlock. If the waits of a process have changed between the two readings, the
     /// process is not reported. Therefore all edges of a reported cycle existed at the same time.
@@ -84,25 +86,27 @@ impl Host {
     ///   [`spawn_blocking`](Self::spawn_blocking) or to a command handler. The graph can then report a deadlock that
     ///   ends when the holder of the `Reply` answers.
     /// - A process may have several calls to one receiver, and the receiver may forward only some of the replies to
-    ///   these calls. The runtime then does not know the source line of a forwarded call, and the edge may show the
-    ///   line of another of these calls. If one of the calls has moved to another process, an edge may lead to the
-    ///   wrong process. An edge may also lead to the wrong process in this case: a process forwards a `Reply` that it
-    ///   did not get with the request, and the caller also calls this process.
-    /// - If a hand-written process has more than 4,096 outstanding yields, the graph may miss some of its calls.
-    /// - A cancelled child may wait for the exit of its supervisor, and the supervisor may stop another child first.
-    ///   Suppose that another process, and not the supervisor, has cancelled the waiting child without a time limit.
-    ///   Then the graph can report a deadlock that ends when the supervisor stops this child.
+    ///   these calls. The runtime then does not know the source line of a call whose reply was forwarded. The edge of
+    ///   such a call may show the source line of another call to the same receiver. If one of the calls has moved to
+    ///   another process, an edge may point to the wrong process. An edge may also point to the wrong process in this
+    ///   case: a process forwards a `Reply` that the process did not get with the request, and the caller also calls
+    ///   the forwarding process.
+    /// - If a hand-written process has more than 4,096 outstanding yields, the graph may miss some calls of this
+    ///   process.
+    /// - A cancelled child may wait for the exit of its supervisor, and the supervisor may stop a different child
+    ///   first. Suppose that another process, and not the supervisor, has cancelled the waiting child without a time
+    ///   limit. Then the graph can report a deadlock that ends when the supervisor stops the waiting child.
     /// - A step may block its thread in [`block_on`](crate::Runtime::block_on) of the same runtime. The process then
     ///   has the edges of the future that the step has passed to `block_on`. A call that the process has started before
-    ///   `block_on` has no edge. Such a call may go to the same receiver as a call in `block_on`. If the reply of one
-    ///   of these two calls was forwarded, the graph reports no deadlock of the process. If a step blocks its thread in
+    ///   `block_on` has no edge. Such a call may have the same receiver as a call in `block_on`. If the reply of one of
+    ///   these two calls was forwarded, the graph reports no deadlock of the process. If a step blocks its thread in
     ///   another way, for example in `block_on` of another executor, this wait has no edge.
     ///
     /// Any thread can make this call, even during a step. The call never stops a worker. The duration of the call is
     /// proportional to the largest number of processes that were alive at one time. The call can confirm a deadlock
     /// only if there is a moment at which no process is exiting. If processes exit too often, the call finds no such
-    /// moment, and reports no deadlock. If the call is made during an exit, for example by an observer, it also reports
-    /// no deadlock.
+    /// moment, and reports no deadlock. If the call of `wait_for_graph` is made during an exit, for example by an
+    /// observer, the call also reports no deadlock.
     ///
     /// ```
     /// # use procession::{Context, Reply, Runtime};
@@ -150,15 +154,15 @@ impl Host {
 
     /// Reads the *stuck* processes for the second time. According to the first reading, a stuck process cannot run
     /// again. If the second reading shows that the waits of a stuck process have changed, this function marks the
-    /// process as free. Returns the stuck processes that remain.
+    /// process as not deadlocked (`is_free`). Returns the stuck processes that remain.
     ///
     /// The code reads a join from the process that must exit. The process that awaits the join handle has no record of
-    /// the join. The joins of a process and its other waits are read at different times. Therefore the order of the
-    /// readings matters:
+    /// the join. The code reads the joins of a process and the other waits of the process at different times. Therefore
+    /// the order of the readings matters:
     ///
-    /// 1. The second reading of the joins begins after the first reading of each node. Suppose that a process awaited
-    ///    a join handle when its node was read for the first time. Then either the second reading of the joins finds
-    ///    this join, or the joined process has exited in the meantime.
+    /// 1. The second reading of the joins begins after the first reading of each node. Suppose that a process awaited a
+    ///    join handle when the node of the process was read for the first time. Then either the second reading of the
+    ///    joins finds this join, or the joined process has exited in the meantime.
     /// 2. An exit first removes the pid. After this removal, no reading finds the join. Later, the exit wakes the
     ///    process that awaits the join handle. At one moment after the second reading of the joins, no exit is in
     ///    progress. Therefore, if the pid of a joined process was removed before this moment, the exit has already
@@ -167,23 +171,23 @@ impl Host {
     ///    blocks its thread, the second reading finds that the future of the step was woken or polled.
     ///
     /// The answer to a call wakes the caller, except the answer to a started call that was never polled. After the
-    /// wake-up, the caller may wait again and not poll the call. In these two cases, the answered call keeps its edge
-    /// until the caller polls or drops the call, and both readings can find this edge. The documentation of
+    /// wake-up, the caller may wait again and not poll the call. In these two cases, the edge of the answered call
+    /// exists until the caller polls or drops the call, and both readings can find this edge. The documentation of
     /// `wait_for_graph` lists this limit.
     ///
-    /// The callee of a call may change while the caller waits, because the callee forwards the reply. The table of the
-    /// forwarded replies is read together with the waits of the caller:
+    /// The callee of a call may change while the caller waits, because the callee forwards the reply. The code reads
+    /// the table of the forwarded replies together with the waits of the caller:
     ///
     /// 1. A process changes the table in the step that forwards the reply. If the first reading finds that the process
-    ///    waits, all second readings see the forwards of its earlier steps. Therefore, if a callee has forwarded the
-    ///    reply and then waits, the second reading of the caller finds the new callee.
+    ///    waits, all second readings see the forwards that the process has made in earlier steps. Therefore, if a
+    ///    callee has forwarded the reply and then waits, the second reading of the caller finds the new callee.
     /// 2. Forwards are numbered in ascending order. The generation of a node contains the number of the newest forward
-    ///    that has changed an edge of this node. If a node is unchanged, none of its replies was forwarded between the
-    ///    two readings, not even to another process and back.
+    ///    that has changed an edge of this node. If a node is unchanged, no reply that the process waits for was
+    ///    forwarded between the two readings. In particular, no such reply was forwarded to another process and back.
     /// 3. The end of a call first wakes the caller, and then removes the entry from the table. If a reading misses the
     ///    entry, this reading also finds that the caller was woken. A started call that was never polled is an
-    ///    exception, because its answer wakes no process. The edge of this call then leads to the receiver of the
-    ///    request.
+    ///    exception, because the answer to such a call wakes no process. The edge of this call then points to the
+    ///    receiver of the request.
     fn confirm(&self, nodes: &mut WaitNodes, joins: &Joins, steps: &Steps) -> BTreeSet<Pid> {
         let table = &self.shared().pid_table;
         if wait_graph::stuck(nodes).is_empty() {
@@ -193,9 +197,9 @@ impl Host {
         if !(0..ATTEMPTS).any(|_| self.shared().metrics.is_between_exits()) {
             return BTreeSet::new();
         }
-        // All first readings end before the second readings begin. If a node is unchanged, its edges existed at each
-        // moment between its two readings. Therefore the edges of all unchanged nodes existed when the last round of
-        // this loop began.
+        // All first readings end before the second readings begin. If a node is unchanged, the edges of the node
+        // existed at each moment between the two readings of the node. Therefore the edges of all unchanged nodes
+        // existed when the last round of this loop began.
         loop {
             let stuck = wait_graph::stuck(nodes);
             let mut is_confirmed = true;
@@ -250,12 +254,12 @@ impl Host {
     ) -> Result<Option<WaitNode>, Busy> {
         let Some((head, type_name)) = process(control) else { return Ok(None) };
         // The code reads the run state before and after the other values. If the process runs between the two reads of
-        // the run state, the process may change the other values. A process keeps the record of an answered call until
-        // it polls or drops the call. Therefore a record does not show whether the answer has arrived. A wake-up first
-        // changes the run state, and later the recorded state. Therefore the code reads the run state, and not the
-        // recorded state. The answer to a started call that was never polled wakes no process: see `confirm`. A process
-        // whose step blocks its thread is in the state *Running*, and not in a waiting state. For such a process, the
-        // code compares the phase of the step instead.
+        // the run state, the process may change the other values. The record of an answered call exists until the
+        // process polls or drops the call. Therefore a record does not show whether the answer has arrived. A wake-up
+        // first changes the run state, and later the recorded state. Therefore the code reads the run state, and not
+        // the recorded state. The answer to a started call that was never polled wakes no process: see `confirm`. A
+        // process whose step blocks its thread is in the state *Running*, and not in a waiting state. For such a
+        // process, the code compares the phase of the step instead.
         let blocked = step.and_then(|step| Some((step, step.pending()?)));
         let waits_now = || match blocked {
             Some((step, phase)) => step.pending() == Some(phase),
@@ -280,7 +284,7 @@ impl Host {
         let (pid, in_block_on) = (head.pid(), blocked.is_some());
         let edge = |target, waits_for| WaitEdge { pid, name: name.clone(), type_name, target, waits_for, in_block_on };
         let mut edges = Vec::new();
-        // `is_bound` is true if each wait can end only by an action of a process.
+        // `is_bound` is true if no wait can end without an action of a process.
         let mut is_bound = true;
         for wait in waits {
             is_bound &= !wait.is_limited();
@@ -291,7 +295,7 @@ impl Host {
             }
         }
         edges.extend(joins.into_iter().map(|process| edge(process, WaitsFor::Exit { process, line: None })));
-        // A cancelled process is killed at the deadline of its cancellation, unless this deadline is infinite. Only the
+        // A cancelled process is killed at the deadline of the cancellation, unless this deadline is infinite. Only the
         // deadline of the first cancellation is stored. If a later cancellation has a finite deadline, the process owns
         // a timer for this deadline.
         let is_finite = head.cancel().is_none_or(|(_, deadline)| deadline != Instant::FAR);
@@ -299,7 +303,7 @@ impl Host {
         let is_killed_later =
             is_cancelled && (is_finite || head.pending_if_any().map_or(Ok(false), Pending::has_any)?);
         let may_be_ended = head.has(flag::KILLED) || is_killed_later || head.inherited().deadline().is_some();
-        // A suspended process keeps the records of waits that have ended since the suspension.
+        // After a wait of a suspended process has ended, the record of the wait still exists.
         let is_suspended = self.shared().suspended.contains(|| pid);
         let has_no_receiver = head.ignores_messages() || blocked.is_some_and(|(step, _)| step.has_stale_receiver());
         let mailbox = control.mailbox_figures();

@@ -1,5 +1,5 @@
 //! The jobs of the scheduler. A job is a runnable process, or a runnable future in a task of `async-task`. The schedule
-//! functions in this module pass a job to the scheduler of its host.
+//! functions in this module pass a job to the scheduler of the job's host.
 
 pub(crate) mod batch;
 pub(crate) mod blocking_pool;
@@ -27,15 +27,15 @@ impl Schedule for Anywhere {
     }
 }
 
-/// Schedule function of every future. The schedule function is a function item. Therefore the schedule function takes
-/// no space in the task.
+/// Schedule function of every future. This function is passed to `async-task` as a function item, so it takes no space
+/// in the task.
 #[inline]
 pub(crate) fn schedule(runnable: Runnable<Held<Host>>, info: ScheduleInfo) {
     let source = if info.woken_while_running { WakeSource::Turn } else { WakeSource::Waiting(None) };
     queue(Job::Future(runnable), source);
 }
 
-/// Passes a job to the scheduler of its host.
+/// Passes a job to the scheduler of the job's host.
 #[inline]
 fn queue(job: Job, source: WakeSource<'_>) {
     let schedule = job.host().shared().schedule;

@@ -11,31 +11,33 @@
 //! monitor has an entry in the table of the watcher, and an entry in the table of the watched process. Some operations
 //! set a link, set a monitor or remove a link. Each of these operations locks both tables. The addresses of the tables
 //! determine the order of the two locks. Therefore either both tables have the entry, or neither table has the entry.
-//! An operation adds a new entry first to the table of the other process. The operation may then unlock the other
-//! process's table before it unlocks the caller's table.
+//! An operation adds a new entry first to the table of the other process. The operation may then unlock the table of
+//! the other process first, and unlock the table of the caller later.
 //!
-//! At an exit, `Head::publish_exit` first makes the exit visible to [`Linkable::exit`]. Then it calls
-//! [`Links::dissolve`], which closes the table, takes out all entries, and notifies the other processes one after the
-//! other. Each notification locks only the table of the notified process.
+//! At an exit, `Head::publish_exit` first makes the exit visible to [`Linkable::exit`]. Then `Head::publish_exit` calls
+//! [`Links::dissolve`], which closes the table, takes out all entries, and notifies the other processes one by one.
+//! Each notification locks only the table of the notified process.
 //!
 //! A monitor from `spawn_monitor` is only in the table of the watcher. The child [stores](Watch) this monitor outside
-//! its table. An exiting child first closes its own table, and then notifies the watcher.
+//! the table of the child. An exiting child first closes the table of the child, and then notifies the watcher.
 //!
 //! The protocol guarantees:
 //!
 //! - *Notified or refused.* A caller that sets a link or a monitor holds the locks of both tables. The caller checks
 //!   whether the other process has exited. If the other process has not exited, the caller adds the entry before the
-//!   exit closes the table. Therefore the other process notifies the caller later. If the other process has exited,
-//!   the caller is notified immediately.
-//! - *At most once.* A notification removes the entry from the table of the notified process. Therefore a process gets
-//!   only one notification if two processes exit at the same time, or if a link was set twice.
+//!   exit of the other process closes the table. Therefore the other process notifies the caller later. If the other
+//!   process has exited, the caller is notified immediately.
+//! - *At most once.* A notification removes the entry from the table of the notified process. Therefore each of two
+//!   linked processes gets at most one notification, even if both processes exit at the same time, or if the link was
+//!   set twice.
 //! - *Nothing after an unlink.* A notification after an unlink finds no entry. A notification before an unlink puts
 //!   the signal into the mailbox, or marks the process as killed. During this work, the notifying thread holds the
 //!   lock of the notified process's table. The unlink needs the same lock. Therefore the notification is complete
 //!   before the unlink gets the lock.
 //!
-//! If a link kills a process, the killed process exits in its own turn. Therefore no function of this module recurses,
-//! even if a chain of links is long. An exit looks up one entry in the table of each linked or watching process.
+//! If a link kills a process, the killed process exits in a later turn of the killed process. Therefore no function of
+//! this module recurses, even if a chain of links is long. An exit looks up one entry in the table of each linked or
+//! watching process.
 
 pub(crate) mod listing;
 pub(crate) mod monitors;
@@ -67,8 +69,8 @@ pub(crate) trait Linkable {
 
     fn has_ended(&self) -> bool;
 
-    /// Returns whether the mailbox is closed. An exiting process closes its mailbox before it publishes its exit. If
-    /// the mailbox is closed, the exit of the process has already begun, and no link can change this exit.
+    /// Returns whether the mailbox is closed. An exiting process first closes its mailbox, and later publishes its
+    /// exit. If the mailbox is closed, the exit of the process has already begun, and no link can change this exit.
     fn is_closed(&self) -> bool;
 
     /// Puts a signal into the mailbox.
@@ -117,8 +119,8 @@ struct LinkTable<E: ?Sized> {
     more: Option<Box<More<E>>>,
 }
 
-/// Key of an entry in a table. Each entry stands for another process that receives the exit of this process. The two
-/// processes are linked, or the other process monitors this process.
+/// Key of an entry in a table. An entry in the table of a process stands for a second process that receives the exit of
+/// the first process. The two processes are linked, or the second process monitors the first process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct LinkEntry {
     /// [Word](Pid::word) of the other process's pid. The word is sufficient, because linked and monitoring processes
@@ -133,7 +135,7 @@ impl LinkEntry {
         Self { word: pid.word(), number: 0 }
     }
 
-    /// Returns the key of a monitor. The process `pid` has set the monitor under this number.
+    /// Returns the key of a monitor. The process `pid` has set the monitor, and `number` is the number of the monitor.
     fn monitor(pid: Pid, number: u64) -> Self {
         debug_assert_ne!(number, 0, "numbers begin further up");
         Self { word: pid.word(), number }
@@ -166,7 +168,7 @@ impl<E: ?Sized> Default for More<E> {
     }
 }
 
-/// Effect that the exit of a linked process has on this process.
+/// Effect of a linked process's exit on the process that owns the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Nothing,
@@ -179,8 +181,8 @@ impl<E: ?Sized> LinkTable<E> {
         self.more.as_ref().is_some_and(|more| more.traps)
     }
 
-    /// Returns the effect of another process's exit on this process. This function assumes that the two processes are
-    /// linked.
+    /// Returns the effect of a linked process's exit on the process that owns the table. This function does not check
+    /// whether the two processes are linked.
     fn verdict(&self, exit: &Exit) -> Verdict {
         match () {
             () if self.traps() => Verdict::Event,
@@ -189,8 +191,8 @@ impl<E: ?Sized> LinkTable<E> {
         }
     }
 
-    /// Removes the link to the process `from`, and returns the effect of that process's exit on this process. If the
-    /// two processes were not linked, the exit has no effect.
+    /// Removes the link to the process `from`, and returns the effect of the exit of `from` on the process that owns
+    /// the table. If the two processes were not linked, the exit has no effect.
     fn take_link_exit(&mut self, from: Pid, exit: &Exit) -> Verdict {
         let linked = self.cut(LinkEntry::link(from)).is_some() || planted!("links_take_exit_without_link");
         if linked { self.verdict(exit) } else { Verdict::Nothing }
@@ -267,7 +269,7 @@ impl<E: Linkable + ?Sized> Links<E> {
         one.chain(more).filter(|(tie, _)| tie.number == 0).take(most).map(|(_, other)| other.pid()).collect()
     }
 
-    /// Removes a monitor whose `Down` event was just read from the mailbox. Returns whether the process still wants
+    /// Removes a monitor whose `Down` event was just read from the mailbox. Returns true if the process must receive
     /// this event.
     pub(crate) fn collect(&self, number: u64) -> bool {
         self.0.lock().more.as_mut().is_some_and(|more| more.watched.collect(number))
@@ -275,7 +277,8 @@ impl<E: Linkable + ?Sized> Links<E> {
 
     /// Closes the table of a process that has published its exit, and notifies the linked processes and the watchers in
     /// the table. The watcher that called `spawn_monitor` is not in the table. Returns true if a watcher or a linked
-    /// process received the exit. A linked process receives the exit only if its own exit has not begun.
+    /// process received the exit. A linked process receives the exit only if the exit of the linked process has not
+    /// begun.
     pub(crate) fn dissolve(&self, pid: Pid, exit: &Exit) -> bool {
         let mut table = self.0.lock();
         // The exit is already published, so no thread adds an entry after this point.
@@ -343,7 +346,7 @@ fn notify_watcher<E: Linkable + ?Sized>(watcher: &Ref<E>, number: u64, pid: Pid,
 }
 
 /// Returns the exit that a process propagates to its linked processes. `exit` is the exit of the process itself. In a
-/// chain of links, the returned exit names the first process that exited.
+/// chain of links, the returned exit contains the pid of the first process that exited.
 pub(crate) fn exit_for_peers(pid: Pid, exit: &Exit) -> Exit {
     let mut first = exit;
     let mut origin = pid;
@@ -351,8 +354,8 @@ pub(crate) fn exit_for_peers(pid: Pid, exit: &Exit) -> Exit {
         (origin, first) = (*further, reason);
     }
     match exit {
-        // Usually the exit `Linked` is not nested. In this case, a clone of the exit only increments the reference
-        // count of the reason.
+        // Usually an exit `Linked` contains no further exit `Linked`. In this case, a clone of the exit only increments
+        // the reference count of the reason.
         Exit::Linked { reason, .. } if std::ptr::eq(&**reason, first) => exit.clone(),
         _ => Exit::Linked { origin, reason: Arc::new(first.clone()) },
     }
@@ -367,8 +370,8 @@ struct Effect {
     is_killed: bool,
 }
 
-/// Applies the exit of another process to `peer`, with the effect that `verdict` returns. If the exit of `peer` has
-/// begun, `peer` already has its own exit, so `peer` does not receive the exit of the other process.
+/// Applies the exit of the process `from` to `peer`, with the effect that `verdict` returns. If the exit of `peer` has
+/// begun, `peer` does not receive the exit of `from`.
 ///
 /// If `peer` was already killed, `peer` counts as a receiver of the exit in only one case: a link has killed `peer`
 /// with a failure. In this case, `peer` itself exits with this failure, and thus reports a failure. If `peer` was
@@ -398,9 +401,9 @@ fn notify_peer<E: Linkable + ?Sized>(
                 }
                 return Effect { is_received: receives, is_killed: true };
             }
-            // `peer` was already killed, so it exits with its earlier exit. This exit is `Killed`, or the exit that
-            // another link has propagated. If this earlier exit is `Killed`, it would hide the failure of the other
-            // process. Therefore `peer` does not receive this failure.
+            // `peer` was already killed, so `peer` exits with an earlier exit. The earlier exit is `Killed`, or the
+            // exit that another link has propagated. If the earlier exit is `Killed`, the failure of the process `from`
+            // would not be visible in this exit. Therefore `peer` does not count as a receiver of the failure.
             let lives = !peer.has_ended();
             lives && table.more.as_ref().and_then(|more| more.propagated.as_ref()).is_some_and(Exit::is_failure)
         }
@@ -472,8 +475,8 @@ pub(crate) fn link<E: Linkable + ?Sized>(
                 if own.get(LinkEntry::link(pid)).is_none() {
                     theirs.add(LinkEntry::link(me), handle);
                     // This thread still holds the lock of `own`. The exit of the other process may now find the entry
-                    // in `theirs`. To notify the caller, this exit must then wait for the lock of `own`. Therefore the
-                    // early unlock of `theirs` has no visible effect.
+                    // in `theirs`. To notify the caller, the exit of the other process must then wait for the lock of
+                    // `own`. Therefore the early unlock of `theirs` has no visible effect.
                     drop(theirs);
                     own.add(LinkEntry::link(pid), other);
                 }
@@ -494,7 +497,7 @@ fn link_absent<E: Linkable + ?Sized>(caller: &E, pid: Pid, absent: Exit) -> Resu
     }
     // If the table of the caller still contains a link to the other process, the exit of the other process has not
     // notified the caller yet. The exit of the other process will notify the caller later, through this link. An entry
-    // contains only a part of the pid. Therefore a pid of another runtime may match an entry.
+    // contains only a part of the pid. Therefore an entry may be equal to the entry of a pid of another runtime.
     if caller.pid().is_in_same_runtime(pid) && own.get(LinkEntry::link(pid)).is_some() {
         return Ok(());
     }
@@ -590,8 +593,8 @@ pub(crate) fn demonitor<E: Linkable + ?Sized>(caller: &E, monitor: MonitorRef, f
     true
 }
 
-/// A monitor that `spawn_monitor` sets on the child. The child stores this monitor outside its table until the child
-/// exits. Therefore the child needs no table.
+/// A monitor that `spawn_monitor` sets on the child. Until the child exits, the child stores this monitor outside the
+/// table of links and monitors. Therefore a child without other links and monitors needs no table.
 ///
 /// The watcher may remove the monitor, or may exit. The child then still stores the monitor, but the monitor notifies
 /// no process.
@@ -623,7 +626,7 @@ impl<E: Linkable + ?Sized> Watch<E> {
     }
 }
 
-/// Options of a spawn: whether the process is linked with its child, and whether the process monitors its child.
+/// Options of a spawn: whether the parent is linked with the child, and whether the parent monitors the child.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SpawnLinks {
     pub(crate) link: bool,
@@ -642,7 +645,7 @@ pub(crate) fn adopt<E: Linkable + ?Sized>(parent: &Ref<E>, child: &Ref<E>, ties:
     ties.monitor.then(|| monitor(&**parent, parent.clone(), pid, Ok(child.clone())))
 }
 
-/// Applies the exit of another process to `peer`, as if the two processes were linked. A spawn with a link calls this
+/// Applies the exit of the process `pid` to `peer`, as if the two processes were linked. A spawn with a link calls this
 /// function if the child was never started, or if the parent has just exited.
 pub(crate) fn deliver_exit<E: Linkable + ?Sized>(peer: &Ref<E>, pid: Pid, exit: &Exit) {
     let propagated = exit_for_peers(pid, exit);
@@ -660,7 +663,7 @@ mod tests {
     use super::*;
     use crate::{Context, Runtime};
 
-    /// An exit that a link has propagated may own an error whose destructor panics.
+    /// The destructor of an error in a propagated exit may panic.
     #[test]
     fn a_panic_of_the_propagated_exit_does_not_interrupt_the_exit() {
         #[derive(Debug)]

@@ -16,14 +16,14 @@ use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::process::error::SpawnErrorKind;
 use crate::process::limits::Limits;
 
-/// The part of a host that the host does not share with the other hosts of the runtime.
+/// The state of a host that the other hosts of the runtime do not share.
 #[derive(Debug)]
 pub(crate) struct Namespace<E: ?Sized> {
     dispatcher: Dispatcher<E>,
     limits: Option<Limits>,
     /// Maximum number of processes in this host at one time. `usize::MAX` means no limit.
     most: usize,
-    /// Number of processes in this host. If `most` is `usize::MAX`, the processes are not counted.
+    /// Number of processes in this host. If `most` is `usize::MAX`, this count does not change.
     alive: CachePadded<AtomicUsize>,
     names: Names<E>,
     groups: Groups<E>,

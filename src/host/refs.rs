@@ -2,11 +2,11 @@
 //! waits for an external event.
 //!
 //! A process often sleeps or sets a time limit directly after another sleep or time limit. When a sleep is dropped in a
-//! step of its process, the thread of the step keeps the reference until the step ends. Until then, the next sleep of
-//! the same process takes over this reference. The hand-over saves two changes of the reference count. Each such change
-//! is an atomic read-modify-write operation. (The hand-over reduced the cost of setting and cancelling a time limit to
-//! 0.89 of the former CPU cycles.) A thread keeps at most one reference. The futures of calls do not hand over
-//! references, because a hand-over made calls more expensive.
+//! step of its process, the thread of the step stores the reference until the step ends. If the same process begins
+//! another sleep before the step ends, this sleep takes over the stored reference. The hand-over saves two changes of
+//! the reference count. Each such change is an atomic read-modify-write operation. (With the hand-over, setting and
+//! cancelling a time limit takes 0.89 of the CPU cycles that it takes without the hand-over.) A thread stores at most
+//! one reference. The futures of calls do not hand over references, because a hand-over made calls more expensive.
 
 use std::num::NonZeroU64;
 use std::ops::Deref;
@@ -36,8 +36,8 @@ impl ProcessRef {
         Self(control)
     }
 
-    /// Returns a reference to the process whose turn is running on this thread, if that process belongs to this
-    /// runtime.
+    /// Returns a reference to the process whose turn is running on this thread, if the process belongs to the runtime
+    /// of `host`.
     #[inline]
     pub(crate) fn of_turn(host: &Host) -> Option<Self> {
         host.shared().pid_table.get(Current::with(Current::pid)?).map(Self)
@@ -82,10 +82,10 @@ pub(crate) fn is_stepped_here(control: &Ref<dyn AnyControl>) -> bool {
 }
 
 /// Identifies the process that waits for a future such as [`Exited`](crate::future::Exited). This process has a record
-/// of the wait. This wait is not included in the number of external events that the process waits for.
+/// of the wait. The number of external events that the process waits for does not include this wait.
 ///
-/// Such a future may be created outside a process, and may move from one process to another. Therefore the future looks
-/// up its process at each poll that returns `Pending`.
+/// Such a future may be created outside a process, and may move from one process to another. Therefore, at each poll
+/// that returns `Pending`, the future looks up the process that polls the future.
 #[derive(Debug, Default)]
 pub(crate) struct RecordedWait {
     /// Pid of the process that has the record, as one [word](crate::process::pid::Pid::word).
@@ -193,7 +193,7 @@ impl Deref for SleeperRef {
 }
 
 impl DropByValue for Ref<dyn AnyControl> {
-    /// Keeps the reference if this thread runs a step of the process and keeps no other reference.
+    /// Stores the reference for the next sleep if this thread runs a step of the process and stores no other reference.
     #[inline]
     fn drop_by_value(self) {
         let address = self.identity();

@@ -2,8 +2,9 @@
 //! the pid under the lock of the slot.
 //!
 //! The table has several shards. Therefore threads that spawn at the same time rarely contend. Each shard grows by
-//! chunks: four chunks of 64 slots, four of 128, four of 256 and so on. A chunk never moves. Therefore a look-up takes
-//! only the lock of the slot. When a slot has used all its generations, the slot is retired: no later entry uses it.
+//! chunks: four chunks of 64 slots, four chunks of 128 slots, four chunks of 256 slots, and so on. A chunk never moves.
+//! Therefore a look-up takes only the lock of the slot. When a slot has used all its generations, the slot is retired:
+//! no later entry uses the slot.
 
 pub(crate) mod attached;
 pub(crate) mod groups;
@@ -24,8 +25,8 @@ use crate::process::state::current::Current;
 
 /// Number of slots in the smallest chunk of a shard.
 const FIRST: usize = if cfg!(procession_loom) { 1 } else { 64 };
-/// Number of consecutive chunks with the same size. The next chunks are twice as large. In a large table, at least four
-/// fifths of the allocated slots have been used.
+/// Number of consecutive chunks with the same size. After this number of chunks, the size of a chunk doubles. In a
+/// large table, at least four fifths of the allocated slots have been used.
 const CHUNKS_PER_SIZE: usize = if cfg!(procession_loom) { 1 } else { 4 };
 /// Number of chunks that cover all 32-bit indices.
 const CHUNKS: usize = 26 * CHUNKS_PER_SIZE;
@@ -86,7 +87,7 @@ pub(crate) fn own() -> usize {
 }
 
 /// Calls the closure `f`, which reserves a pid under a lock. The reservation may release the last reference to a host.
-/// In this case, the drop is delayed until `f` has returned.
+/// In this case, the drop of the host is delayed until `f` has returned.
 pub(crate) fn defer_drops_of_hosts<R>(f: impl FnOnce() -> R) -> R {
     Current::with(|current| current.deferred.call_locked(f))
 }
@@ -94,9 +95,9 @@ pub(crate) fn defer_drops_of_hosts<R>(f: impl FnOnce() -> R) -> R {
 /// The shared value to which all entries of a table refer.
 ///
 /// If all entries used one reference count, each spawn and each exit would contend for the cache line of this count.
-/// Therefore one reference count serves only a few thousand entries. Each of these entries holds one reference to the
-/// shared value. A new reference count already includes all these references, so a spawn usually does not change the
-/// count.
+/// Therefore only a few thousand entries share one reference count. Each entry holds one reference to the shared value.
+/// The initial value of a reference count already includes the references of all entries that will share the count, so
+/// a spawn usually does not change the count.
 pub(crate) trait EntryHost: Sized {
     /// Stock of references. All references of a stock share one reference count, and are already included in this
     /// count.
@@ -105,8 +106,8 @@ pub(crate) trait EntryHost: Sized {
     /// Creates a stock of references to the same value. The stock has its own reference count.
     fn counted_refs(&self, count: u32) -> Self::CountedRefs;
 
-    /// Takes one reference out of `stock`. Returns `None` if `stock` is empty, or if its references point to a value
-    /// other than `self`.
+    /// Takes one reference out of `stock`. Returns `None` if `stock` is empty, or if the references in `stock` point to
+    /// a value other than `self`.
     fn take(&self, stock: &mut Self::CountedRefs) -> Option<Self>;
 
     /// Returns a single reference if the shards must not store a stock of references to this value. Otherwise returns
@@ -116,8 +117,8 @@ pub(crate) trait EntryHost: Sized {
     }
 }
 
-/// Entry of the pid table. The entry stores its own generation. If the slot stored the generation, each idle process
-/// would need more memory.
+/// Entry of the pid table. The generation is stored in the entry. If the generation were stored in the slot, each idle
+/// process would need more memory.
 pub(crate) trait PidEntry {
     fn generation(&self) -> u32;
 }
@@ -129,7 +130,7 @@ pub(crate) struct Busy;
 /// A slot of the table. The slot contains the entry with the index of the slot, if there is such an entry.
 type Slot<E> = Lock<Option<Ref<E>>>;
 
-/// Number of entries that share one reference count.
+/// Maximum number of entries that share one reference count.
 const REFERENCES_PER_COUNT: u32 = 4096;
 
 /// Part of a shard. Spawning threads take their slots from this part.
@@ -178,10 +179,11 @@ pub(crate) struct PidTable<E: ?Sized, H: EntryHost> {
 }
 
 /// Converts the offset of a slot to the position of the slot in its chunk. Slots with consecutive offsets are in
-/// different cache lines: their positions are at least eight slots apart. Processes that are spawned one after the
-/// other often run at the same time, on different workers. If their slots were in one cache line, each look-up of one
-/// of these processes would move the cache line between the cores of the workers. (Benchmark `big`, on two cores: this
-/// layout takes 0.95 of the CPU time that consecutive slots take.) Under loom, a chunk may have fewer than 64 slots.
+/// different cache lines: the distance between their positions is at least eight slots. Processes that are spawned one
+/// after the other often run at the same time, on different workers. If their slots were in one cache line, each
+/// look-up of one of these processes would move the cache line between the cores of the workers. (Benchmark `big`, on
+/// two cores: this layout takes 0.95 of the CPU time that consecutive slots take.) Under loom, a chunk may have fewer
+/// than 64 slots.
 #[inline]
 fn spread(offset: usize) -> usize {
     if FIRST < 64 { offset } else { offset & !63 | (offset & 7) << 3 | !offset >> 3 & 7 }
@@ -260,8 +262,8 @@ impl<E: ?Sized + PidEntry, H: EntryHost> Shard<E, H> {
         let host = wanted.take(&mut stock).expect("there is one");
         let spent = if fresh.closed { Some(stock) } else { fresh.stock.replace(stock) };
         // When the last reference to a host is dropped, user code runs. The value `spent` may contain the last
-        // references to a host, so this function drops `spent` after the unlock. A spawn with a name reserves its pid
-        // under the lock of the name: see `defer_drops_of_hosts`.
+        // references to a host, so this function drops `spent` after the unlock. A spawn with a name reserves the pid
+        // of the process under the lock of the name: see `defer_drops_of_hosts`.
         drop(fresh);
         if let Some(spent) = spent {
             Current::with(|current| current.deferred.call(|| drop(spent)));
@@ -302,8 +304,8 @@ fn try_slot<E: ?Sized, R>(slot: &Slot<E>, mut f: impl FnMut(&Ref<E>) -> Result<R
 }
 
 impl<E: ?Sized + PidEntry, H: EntryHost> PidTable<E, H> {
-    /// Creates a table. The number of shards is `shards`, rounded up to a power of two, but at least 1 and at most
-    /// 1024.
+    /// Creates a table. The number of shards is `shards`, limited to the range from 1 to 1024, and rounded up to a
+    /// power of two.
     pub(crate) fn new(node: u32, incarnation: u32, shards: usize) -> Self {
         let shards = shards.clamp(1, 1024).next_power_of_two();
         let bits = shards.trailing_zeros();
@@ -337,9 +339,9 @@ impl<E: ?Sized + PidEntry, H: EntryHost> PidTable<E, H> {
         Pid::in_runtime(self.runtime, place.index, place.generation)
     }
 
-    /// Reserves a pid. The caller builds the entry and passes it to [`publish`](Self::publish). `hint` selects the
-    /// shard. Each thread passes its own hint, to spread the threads over the shards. `host` is the value to which the
-    /// entry will refer.
+    /// Reserves a pid. The caller then builds the entry and passes the entry to [`publish`](Self::publish). `hint`
+    /// selects the shard. Different threads pass different hints, so that the threads use different shards. `host` is
+    /// the value to which the entry will refer.
     ///
     /// Returns `None` if all pids are in use.
     #[inline]
@@ -411,8 +413,8 @@ impl<E: ?Sized + PidEntry, H: EntryHost> PidTable<E, H> {
         }
         let (shard, index) = self.shard_and_index(pid.index());
         let entry = shard.slot(index)?.lock().take_if(|entry| entry.generation() == pid.generation())?;
-        // The slot is empty now, but no other thread can reserve it yet. The code below puts the slot back into the
-        // shard, with the next generation of the slot.
+        // The slot is empty now, but no other thread can reserve the slot yet. The code below puts the slot back into
+        // the shard, with the next generation of the slot.
         if pid.generation() == LAST_GENERATION && !planted!("relay_never_retires") {
             shard.retired.fetch_add(1, Ordering::Relaxed);
             return Some(entry);
@@ -438,7 +440,7 @@ impl<E: ?Sized + PidEntry, H: EntryHost> PidTable<E, H> {
         self.shards.iter().map(bytes).sum()
     }
 
-    /// Calls `f` for the entry of a pid, under the lock of its slot. Returns `None` if the pid has no entry.
+    /// Calls `f` for the entry of a pid, under the lock of the entry's slot. Returns `None` if the pid has no entry.
     ///
     /// `f` only borrows the entry. Therefore the caller never drops the last reference to the entry. `f` must be short.
     /// `f` must not wait for a lock whose holder may look up pids. While `f` returns [`Busy`], this function calls `f`
@@ -565,7 +567,7 @@ mod tests {
     }
 
     /// 9.2c: the walk takes no reference to an entry. Therefore the walk never drops the last reference. The drop of an
-    /// entry may run user code, but it never runs on the thread of the walk.
+    /// entry may run user code, but never happens on the thread of the walk.
     #[test]
     fn a_walk_visits_each_entry_once_and_takes_no_reference() {
         let table = Table::new(0, 0, 4);

@@ -19,12 +19,13 @@ pub(crate) fn queue(woken: Vec<PendingSchedule>) {
     drop(woken);
 }
 
-/// Wakes the tasks of these wakers. First, this function queues the woken processes in the order of their wakers.
-/// Then this function calls the other wakers in their order: these wakers do not belong to waiting processes. The
-/// function calls `begin` before the first of these wakers. The function leaves `ready` empty.
+/// Wakes the tasks of these wakers. First, this function queues the woken processes in the order of their wakers. Then
+/// this function calls the wakers that do not belong to waiting processes, also in their order. The function calls
+/// `begin` before the first of these wakers. The function leaves `ready` empty.
 ///
-/// A single process goes to the worker's `next` slot, like a process that was woken by a message. Several processes
-/// go to the back of the queue. If several processes went to the `next` slot one after the other, the last of these
+/// If `ready` contains only one waker, and the waker belongs to a waiting process, the process is stored in the
+/// worker's `next` slot, like a process that was woken by a message. In all other cases, the woken processes are
+/// appended to the queue. If several processes were stored in the `next` slot one after the other, the last of these
 /// processes would run first.
 pub(crate) fn wake_all(ready: &mut Vec<Waker>, begin: &dyn Fn()) {
     if let [waker] = &ready[..]
@@ -57,7 +58,7 @@ pub(crate) fn wake_all(ready: &mut Vec<Waker>, begin: &dyn Fn()) {
 ///
 /// If `ahead` is 1, the job runs in the next batch. The function then prefetches the process or the future itself. If
 /// `ahead` is 0, the job runs in this batch. The function then prefetches the data to which the process points. To find
-/// this data, the function reads the process, which the earlier call has prefetched.
+/// this data, the function reads the memory of the process, which the call with `ahead` = 1 has prefetched.
 #[inline]
 pub(crate) fn lead(job: &Job, ahead: usize) {
     match (ahead, job) {

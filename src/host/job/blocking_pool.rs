@@ -1,8 +1,8 @@
-//! The blocking pool. The pool has a bounded number of threads for blocking work, and a bounded queue. The pool
-//! starts threads on demand. A thread exits after it was idle for some time.
+//! The blocking pool. The pool has a bounded number of threads for blocking work, and a bounded queue. The pool starts
+//! threads on demand. A thread that has been idle for some time exits.
 //!
-//! The pool does not know the commands behind its jobs. The code that submits a job must pass the result of the job, or
-//! its panic, to the requester.
+//! The pool does not know which command a job belongs to. The code that submits a job must pass the result or the panic
+//! of the job to the requester.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) trait Job: Send {
     /// Does the work. This function runs on a thread of the pool.
     fn run(self: Box<Self>);
 
-    /// Tells the requester that the pool has refused the job. The pool then does not call `run`.
+    /// Notifies the requester that the pool has refused the job. The pool then does not call `run`.
     fn refuse(self: Box<Self>, failure: Failure);
 
     /// Returns true if the requester still waits for the job. If the requester does not wait, the pool may remove the
@@ -69,9 +69,9 @@ impl Refusal {
 /// Policy for a full queue of the blocking pool or of a layer: decides which work is refused. The requester of the
 /// refused work receives a [`Failure::Overloaded`] immediately. Default: `Reject`.
 ///
-/// No policy waits for free space, because a handler must not block its worker. Work waits only in the queue. To refuse
-/// no work, set the capacity of the queue to `usize::MAX`. In this case, only the number of commands in flight limits
-/// the length of the queue.
+/// No policy waits for free space, because a handler must not block its worker. Work waits only in the queue of the
+/// pool or of the layer. To refuse no work, set the capacity of the queue to `usize::MAX`. In this case, only the
+/// number of commands in flight limits the length of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Overflow {
@@ -84,8 +84,8 @@ pub enum Overflow {
     DropOldest,
 }
 
-/// Function that calls its argument exactly once, in the context of another runtime, for example tokio. A call of the
-/// function does not unwind.
+/// Function that calls its argument exactly one time, in the context of an external runtime, for example tokio. A call
+/// of this function does not unwind.
 pub(crate) type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 
 /// Configuration of a pool.
@@ -100,7 +100,8 @@ pub(crate) struct Options {
     pub(crate) keep: Duration,
     /// Name of the threads.
     pub(crate) name: String,
-    /// Function that each thread calls once. The argument is a closure. This closure runs all jobs of the thread.
+    /// Each thread calls this function one time, with a closure as the argument. The closure runs all jobs of the
+    /// thread.
     pub(crate) around: Option<Around>,
 }
 
@@ -143,7 +144,8 @@ struct PoolState {
     /// Idle threads wait on this condition variable. The pool notifies this condition variable when a job is queued
     /// and when the pool is closed.
     work: Condvar,
-    /// Condition variable that is notified when the last thread exits. Only a test waits on this condition variable.
+    /// The last thread of the pool notifies this condition variable when it exits. Only a test waits on this condition
+    /// variable.
     empty: Condvar,
     options: Options,
 }
@@ -209,7 +211,7 @@ impl State {
 }
 
 impl Pool {
-    /// Returns the numbers of threads and jobs at one moment.
+    /// Returns the number of threads, the number of idle threads and the number of queued jobs, all at one moment.
     pub(crate) fn figures(&self) -> BlockingPoolMetrics {
         let state = self.shared.state.lock();
         BlockingPoolMetrics { threads: state.threads, idle_threads: state.free, queue_depth: state.queue.len() }
@@ -256,9 +258,9 @@ impl Pool {
             return Err((job, Refusal::ShutDown));
         }
         if state.queue.len() >= state.free {
-            // No thread is free for the job. Therefore this function starts a thread, and holds the lock during the
-            // start. Without the lock, another caller could queue a job for the new thread. If the system then refused
-            // to start this thread, no thread would run the job of the other caller.
+            // No thread is free for the job. Therefore this function tries to start a thread, and holds the lock during
+            // the start. Without the lock, another caller could queue a job for the new thread. If the system then
+            // refused to start this thread, no thread would run the job of the other caller.
             let started = state.threads < options.most && shared.start(&state).is_ok();
             if started {
                 state.threads += 1;
@@ -298,8 +300,8 @@ impl Pool {
     }
 
     /// Waits until the pool has no thread, but at most for the time `within`. Returns true if the pool has no thread.
-    /// Without a call of `close`, a thread exits only after it was idle for the time `keep`. A job of this pool must
-    /// not call this function, because the thread of this job cannot exit during the call.
+    /// Without a call of `close`, a thread exits only after the thread was idle for the time `keep`. A job of this pool
+    /// must not call this function, because the thread of this job cannot exit during the call.
     #[cfg(test)]
     pub(crate) fn wait(&self, within: Duration) -> bool {
         let clock = crate::platform::clock::Clock::real();
@@ -535,8 +537,8 @@ mod tests {
             assert!(f.run());
         }
         f.pool.run(Box::new(Unwanted));
-        // The unwanted job is in the third part of the queue. Only one new job can take the place of the unwanted
-        // job.
+        // The unwanted job is in the third part of the queue. After the removal of the unwanted job, the queue has
+        // space for only one new job.
         assert_eq!([f.run(), f.run(), f.run(), f.run()], [false, false, true, false]);
         f.gate.raise();
         f.ended.reached(1 + 3 * SWEEP);

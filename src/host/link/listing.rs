@@ -16,12 +16,12 @@ pub(crate) struct LinkCounts {
     pub(crate) links: usize,
     /// Number of monitors that other processes have set on this process. Monitors from `spawn_monitor` are not counted.
     pub(crate) monitored_by: usize,
-    /// Number of monitors that this process has set. A monitor still counts if its `Down` event was delivered but not
-    /// read.
+    /// Number of monitors that this process has set. If the `Down` event of a monitor was delivered but not read, the
+    /// monitor is still counted.
     pub(crate) monitors: usize,
 }
 
-/// The entries of a table that were read so far, and the position of the next entry.
+/// The entries of a table that the reader has read so far, and the position of the next entry.
 #[derive(Debug, Default)]
 pub(crate) struct LinkLists {
     /// The linked processes, as [words](Pid::word) of their pids.
@@ -71,7 +71,7 @@ impl<E: Linkable + ?Sized> Links<E> {
         if count == PIECE {
             return true;
         }
-        // The next call continues with the monitors. The next call finds no entry in `ties`, or only entries that were
+        // The next call continues with the monitors. In `ties`, the next call finds no entry, or only entries that were
         // added in the meantime.
         lists.last = lists.last.or(Some(LinkEntry { word: 0, number: 0 }));
         let end = lists.slot + PIECE;

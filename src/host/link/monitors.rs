@@ -11,7 +11,7 @@ use std::ops::Range;
 use crate::process::sparse_slab::LastQuarter;
 use crate::process::state::Ref;
 
-/// Number of slots that are kept after a burst of monitors.
+/// Number of slots that stay allocated after a burst of monitors.
 const KEPT: usize = 64;
 
 /// Value that is not the index of any slot.
@@ -52,7 +52,7 @@ struct MonitorSlot<E: ?Sized> {
     /// In a free slot, this field is the index of the slot that became free before this slot. In any other slot, this
     /// field is [`WATCHING`] or [`NOTIFIED`].
     next: u32,
-    /// Contains the monitored process if the monitor is also in the table of that process. A monitor from
+    /// Contains the monitored process if the table of the monitored process also contains the monitor. A monitor from
     /// `spawn_monitor` is stored outside the table of the child. In this case the value is `None`.
     watched: Option<Ref<E>>,
 }
@@ -109,7 +109,7 @@ impl<E: ?Sized> Watched<E> {
     }
 
     /// Removes a monitor whose `Down` event was not delivered. The result is `None` if no such monitor exists. The
-    /// inner option contains the monitored process if the table of that process also contains the monitor.
+    /// inner option contains the monitored process if the table of the monitored process also contains the monitor.
     #[inline]
     pub(crate) fn remove(&mut self, number: u64) -> Option<Option<Ref<E>>> {
         let index = self.find(number).filter(|&index| self.slots[index].next == WATCHING)?;
@@ -147,7 +147,7 @@ impl<E: ?Sized> Watched<E> {
     #[cold]
     fn give_back(&mut self) {
         // New slots begin with a generation that no freed slot has used. If this generation were too high, new slots
-        // would have few generations left. In this case, the old slots are kept.
+        // would have few generations left. Then this function does not remove the free slots.
         if self.highest >= LAST / 2 {
             return;
         }
@@ -170,7 +170,8 @@ impl<E: ?Sized> Watched<E> {
             .freed(self.slots.capacity(), |index| self.slots.get(index).is_some_and(MonitorSlot::is_taken));
     }
 
-    /// Returns the number of monitors. A monitor still counts if its `Down` event was delivered but not read.
+    /// Returns the number of monitors. If the `Down` event of a monitor was delivered but not read, the monitor is
+    /// still counted.
     pub(crate) fn len(&self) -> usize {
         self.taken
     }
@@ -205,9 +206,9 @@ impl<E: ?Sized> Vacant<'_, E> {
         number(self.index, self.watched.slots[self.index as usize].generation)
     }
 
-    /// Takes the slot for a monitor. `watched` is the monitored process if the table of that process also contains the
-    /// monitor. If `spawn_monitor` sets the monitor, `watched` is `None`, because the child stores the monitor outside
-    /// its table.
+    /// Takes the slot for a monitor. `watched` is the monitored process if the table of the monitored process also
+    /// contains the monitor. If `spawn_monitor` sets the monitor, `watched` is `None`, because the child stores the
+    /// monitor outside the table of the child.
     #[inline]
     pub(crate) fn watch(self, watched: Option<Ref<E>>) -> u64 {
         self.take(WATCHING, watched)
@@ -283,8 +284,8 @@ mod tests {
         assert!(watched.slots.len() <= KEPT);
     }
 
-    /// 4.7j: after a burst, the slots are freed although older monitors remain. Each burst gets new numbers, and the
-    /// older monitors stay usable.
+    /// 4.7j: after a burst, the slots are freed although older monitors remain. The monitors of each burst get new
+    /// numbers, and the older monitors stay valid.
     #[test]
     fn the_slots_of_a_burst_are_freed_although_older_monitors_remain() {
         let mut watched = Watched::<u8>::default();
@@ -305,8 +306,8 @@ mod tests {
         assert!(older.iter().map(|&number| watched.collect(number)).eq([true, false, true]));
     }
 
-    /// A monitor in a slot near the end of the vector prevents the vector from freeing the slots before this slot. The
-    /// next monitor uses the first of these slots.
+    /// The slots before a slot with a monitor cannot be freed, even if the slot with the monitor is near the end of the
+    /// vector. The next monitor uses the first of these slots.
     #[test]
     fn a_free_slot_near_the_front_is_used_first() {
         let mut watched = Watched::<u8>::default();

@@ -24,8 +24,9 @@ impl Deliver for Host {
             let error = SendError::new(kind, Envelope { from, to, payload });
             Err(error.to(Addressee::Process(to)).value_type(value_type))
         };
-        // An envelope for another node is refused, and not passed to the receiver of that node. Otherwise two hosts
-        // that are attached to each other could pass an envelope back and forth without end.
+        // If the envelope is for another node, this function refuses the envelope, although a receiver may be attached
+        // for this node. Otherwise two hosts that are attached to each other could pass an envelope back and forth
+        // without end.
         match self.shared().pid_table.get(to) {
             Some(control) => control.deliver_by(from, payload).or_else(|(refusal, payload)| refuse(refusal, payload)),
             None => refuse(self.gone(), payload),
@@ -140,8 +141,8 @@ impl Host {
         Some(pid)
     }
 
-    /// Attaches the receiver for all pids of another node. If this node already has a receiver, the new receiver
-    /// replaces the earlier receiver.
+    /// Attaches the receiver for all pids of another node. If a receiver is already attached for `node`, the new
+    /// receiver replaces the earlier receiver.
     ///
     /// The end of the runtime drops the receiver. If the runtime has shut down, this function drops `receiver`
     /// immediately.

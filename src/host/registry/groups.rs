@@ -1,19 +1,19 @@
-//! The process groups of a host. A group has members and monitors. The members are kept in the order in which they
-//! joined. The monitors are notified of each change. A group exists while it has members or monitors.
+//! The process groups of a host. A group has members and monitors. The order of the members is the order in which the
+//! members joined. The monitors are notified of each change. A group exists while it has members or monitors.
 //!
 //! Each process has a list of its own memberships and monitors. To change a membership or a monitor, a thread changes
-//! the table and this list. The thread holds the lock of the list during both changes. When a process with the flag
-//! `KNOWN` exits, the exit removes all memberships and monitors in the list of the process. No membership outlives the
-//! exit of its process. `names.rs` contains the proof for names, and the same proof holds for memberships.
+//! the table and the list of the process. The thread holds the lock of the list during both changes. When a process
+//! with the flag `KNOWN` exits, the exit removes all memberships and monitors in the list of the process. No membership
+//! outlives the exit of its process. `names.rs` contains the proof for names, and the same proof holds for memberships.
 //!
-//! A thread that changes a group locks the shard of the group. Before the thread releases this lock, it puts the change
-//! into the mailboxes of the monitoring processes. A new monitor reads the members under the same lock. Therefore a
-//! monitor misses no change and gets no change twice, and all monitors see the changes in the same order. The thread
-//! wakes the monitoring processes after the unlock.
+//! A thread that changes a group locks the shard of the group. Before the thread releases this lock, the thread puts a
+//! notice of the change into the mailboxes of the monitoring processes. Code that sets a new monitor reads the members
+//! under the same lock. Therefore a monitor misses no change and gets no change twice, and all monitors see the changes
+//! in the same order. The thread wakes the monitoring processes after the unlock.
 //!
 //! When a process exits, the runtime first drops the state of the process, and then removes the process from its
-//! groups. The destructors of the state may send messages. Therefore all messages of the process precede the notice
-//! that the process has left.
+//! groups. The destructors of the state may send messages. Therefore all messages of the process are sent before the
+//! notice that the process has left.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ impl Memberships {
     }
 
     /// Returns true if the monitor is still set. The mailbox may still contain notices of a removed monitor. The
-    /// process drops such a notice when it reads the notice.
+    /// process drops such a notice when the process takes the notice out of the mailbox.
     pub(crate) fn watches(&self, number: u64) -> bool {
         self.watches.contains_key(&number)
     }
@@ -87,8 +87,8 @@ enum Change {
 }
 
 impl<E: Linkable + ?Sized> Members<E> {
-    /// Puts a change into the mailboxes of all monitoring processes. A closed mailbox refuses the change. In this case,
-    /// the exit of the process removes the monitor later.
+    /// Puts a notice of a change into the mailboxes of all monitoring processes. A closed mailbox refuses the notice.
+    /// In this case, the exit of the monitoring process removes the monitor later.
     fn notify(&self, change: Change, pid: Pid) -> Vec<Wakes> {
         let Some(name) = &self.name else { return Vec::new() };
         let signal = |number, group| match change {
@@ -133,8 +133,8 @@ impl<E: Linkable + ?Sized> Groups<E> {
 
     /// Adds a process to a group. The process has the flag `KNOWN`. This function calls `lives` while it holds two
     /// locks: the lock of the list `own`, and the lock of the group's shard. `lives` returns true if the mailbox of the
-    /// process is open. If the process is already a member, it keeps its position. If the process has exited, this
-    /// function does not add the process.
+    /// process is open. If the process is already a member, the position of the process does not change. If the process
+    /// has exited, this function does not add the process.
     pub(crate) fn join(&self, group: Text, process: &Ref<E>, own: &Own, lives: impl Fn() -> bool) {
         let mut own = own.lock();
         if own.member_of.contains_key(&group) {
@@ -259,11 +259,12 @@ impl<E: Linkable + ?Sized> Groups<E> {
         loop {
             let shard = self.shard(group).lock();
             let Some(group) = shard.get(group) else { return found };
-            // A process that leaves and joins again has a new number. The result contains only members with numbers
-            // below `end`. The value `end` is the value of the counter `self.next` when the first piece was read.
-            // Therefore the second membership of this process is not listed, even if the group is removed and created
-            // again between two pieces. `Relaxed` is enough: a new member of this group takes its number under the lock
-            // of the shard. Therefore the number of each present member is below the counter.
+            // A process that leaves and joins again gets a new number. The result contains only members with numbers
+            // below `end`, and `end` is the value of the counter `self.next` when the first piece was read. Therefore a
+            // membership that begins during this call is not listed, even if the group is removed and created again
+            // between two pieces. `Relaxed` is enough: a new member of this group takes its number under the lock of
+            // the shard. Therefore the number of each member that exists under this lock is below the value of the
+            // counter.
             let end = *end.get_or_insert_with(|| self.next.load(Ordering::Relaxed));
             let piece = group.members.range(next..end.max(next)).take(PIECE);
             let before = found.len();

@@ -14,10 +14,9 @@ const PIECE: usize = 256;
 /// Lists the first `limit` entries whose names begin with `prefix`, in the order of the names. This function also
 /// counts all entries whose names begin with `prefix`.
 ///
-/// The function stores at most `limit` rows. The function holds the lock of a shard only while it reads a piece of
-/// the shard. Under this lock, the function clones at most one name for each entry of the piece. The closure `row`
-/// runs under this lock. `row` must take no lock and must not clone a reference to a process: the drop of a last
-/// reference would run user code.
+/// The function stores at most `limit` rows. The function holds the lock of a shard only while it reads a piece of the
+/// shard. Under this lock, the function clones names and calls the closure `row`. `row` must take no lock and must not
+/// clone a reference to a process: the drop of a last reference would run user code.
 pub(super) fn list<'a, V: 'a, R>(
     shards: impl Iterator<Item = &'a Mutex<BTreeMap<Text, V>>>,
     prefix: &str,
@@ -40,7 +39,7 @@ pub(super) fn list<'a, V: 'a, R>(
     Listing { rows: first.rows.into_values().collect(), count }
 }
 
-/// The rows with the lowest names so far.
+/// The rows with the names that come first in the order of the names, among the entries that were read so far.
 struct First<R> {
     limit: usize,
     rows: BTreeMap<Text, R>,
@@ -48,7 +47,7 @@ struct First<R> {
 
 impl<R> First<R> {
     /// Reads the entries after the name `last`. Returns the number of these entries. If the shard may contain more
-    /// entries, this function also returns the name of the last entry that it has read.
+    /// entries, this function also returns the name of the last entry that was read.
     fn read_piece<V>(
         &mut self,
         shard: &Mutex<BTreeMap<Text, V>>,
@@ -104,7 +103,7 @@ mod tests {
         assert_eq!((listed("m", 9), listed("n00001x", 9), listed("o", 9)), ((vec![], 0), (vec![], 0), (vec![], 0)));
     }
 
-    /// The listing creates a row for a name only if it stores fewer than `limit` rows, or if the name sorts before a
+    /// The listing creates a row for a name only if fewer than `limit` rows are stored, or if the name sorts before a
     /// stored name.
     #[test]
     fn the_number_of_stored_rows_is_bounded() {

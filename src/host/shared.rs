@@ -65,19 +65,19 @@ impl Job {
     }
 }
 
-/// Queues a job in the scheduler of its host. The `WakeSource` tells whether the job was waiting before the call, or
+/// Queues a job in the scheduler of its host. The `WakeSource` states whether the job was waiting before the call, or
 /// has just finished a turn.
 pub(crate) type Enqueue = fn(Job, WakeSource<'_>);
 /// Queues many new jobs in a scheduler. [`Environment::place`] is the handle of this scheduler.
 pub(crate) type EnqueueAll = fn(&SchedulerHandle, Vec<Job>);
-/// Returns the current figures of a scheduler. [`Environment::place`] is the handle of this scheduler.
+/// Returns the current metrics of a scheduler. [`Environment::place`] is the handle of this scheduler.
 pub(crate) type ReadGauges = fn(&SchedulerHandle) -> SchedulerGauges;
 
 /// Calls the closure with each operation that waits for a socket. [`Environment::place`] is the handle of the
 /// scheduler. The closure must not call user code.
 pub(crate) type VisitSockets = fn(&SchedulerHandle, &mut dyn FnMut(SocketWait<'_>));
 
-/// The parts in which a threaded runtime and a simulation differ.
+/// The parts of the state that differ between a threaded runtime and a simulation.
 pub(crate) struct Environment {
     pub(crate) pid_table: PidTable<dyn AnyControl, Host>,
     pub(crate) clock: Clock,
@@ -87,8 +87,8 @@ pub(crate) struct Environment {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) on_panic: PanicPolicy,
-    /// Function that receives the crash report of an unobserved exit. The runtime calls this function once for each
-    /// exit that is counted as `unobserved`. The function runs on the thread that detects the unobserved exit.
+    /// Function that receives the crash report of an unobserved exit. For each exit that is counted as `unobserved`,
+    /// the runtime calls this function one time. The function runs on the thread that detects the unobserved exit.
     pub(crate) on_crash: OnCrash,
     /// The last abnormal exits.
     pub(crate) exits: ExitHistory,
@@ -135,8 +135,8 @@ pub(crate) struct Shared {
     /// List of wakers. The list has one waker for each pending future that belongs to no process. The runtime calls
     /// these wakers when the runtime enters the phase `Closed`.
     pub(crate) future_wakers: Mutex<SparseSlab<Waker, KEPT_FUTURE_WAKERS>>,
-    /// Event of a shutdown. The runtime notifies this event when the last process has exited, and when the shutdown has
-    /// ended.
+    /// Event of a shutdown. The runtime notifies this event in three cases: the last process has exited, a call has set
+    /// an earlier deadline, or the shutdown has ended.
     pub(crate) emptied: Event,
     /// Number of running top-level supervisors. A top-level supervisor has no supervisor itself.
     pub(crate) top_level_supervisors: AtomicUsize,

@@ -29,7 +29,7 @@ use crate::process::exit::Reason;
 use crate::process::state::Ref;
 
 /// Time for which a shutdown waits after the deadline. During this time, the workers finish short steps, and the killed
-/// processes exit. If a killed process exits during this time, the time begins again. Without this time, the shutdown
+/// processes exit. Each exit of a killed process during this time restarts this time. Without this time, the shutdown
 /// could not distinguish a short step from a step that never returns.
 pub(crate) const SHUTDOWN_GRACE: Duration = Duration::from_millis(10);
 
@@ -52,13 +52,14 @@ impl Host {
     /// When the future resolves, all processes have exited, with three exceptions. The first exception is a process
     /// whose step does not return. The second exception is a killed process that waits for a worker, because each
     /// worker is in a step that does not return. The third exception is a killed process that no thread runs. Either
-    /// the owner of its [`LocalSet`](crate::LocalSet) does not run the set, or the runtime has no workers and no thread
-    /// is inside [`Runtime::run`](crate::Runtime::run) or [`Runtime::block_on`](crate::Runtime::block_on). Without
-    /// workers, call [`Runtime::shutdown`](crate::Runtime::shutdown), which runs the processes. The join handle, the
-    /// links and the monitors of the last process may receive the exit shortly after the future resolves. A second call
-    /// can make the deadline earlier, but not later. All callers get the same report. The shutdown does not stop the
-    /// worker threads. Dropping the [`Runtime`](crate::Runtime) stops the worker threads. In a
-    /// [`Simulation`](crate::Simulation) the deadline is a virtual time.
+    /// the process belongs to a [`LocalSet`](crate::LocalSet) whose owner does not run the set, or the runtime has no
+    /// workers and no thread is inside [`Runtime::run`](crate::Runtime::run) or
+    /// [`Runtime::block_on`](crate::Runtime::block_on). Without workers, call
+    /// [`Runtime::shutdown`](crate::Runtime::shutdown), which runs the processes. The join handle, the links and the
+    /// monitors of the last process may receive the exit shortly after the future resolves. A second call can make the
+    /// deadline earlier, but not later. All callers get the same report. The shutdown does not stop the worker threads.
+    /// Dropping the [`Runtime`](crate::Runtime) stops the worker threads. In a [`Simulation`](crate::Simulation) the
+    /// deadline is a virtual time.
     ///
     /// ```
     /// # use procession::{Context, Exit, Host, Runtime};
@@ -127,11 +128,11 @@ impl Host {
     }
 
     /// Begins a shutdown: refuses work from outside, and cancels the top-level supervisors. Each supervisor terminates
-    /// its children in its own order. When the last top-level supervisor has exited, the runtime cancels the other
-    /// unsupervised processes.
+    /// its children in the order that the supervisor defines. When the last top-level supervisor has exited, the
+    /// runtime cancels the other unsupervised processes.
     ///
     /// A second call can make the deadline earlier, but not later. Returns true if the deadline is earlier than the
-    /// deadlines of all former calls.
+    /// deadlines of all previous calls.
     pub(crate) fn begin_shutdown(&self, deadline: Instant) -> bool {
         let former = self.shared().deadline.fetch_min(deadline.ns(), Ordering::SeqCst);
         self.advance(Phase::Closing);
@@ -144,8 +145,9 @@ impl Host {
         }
         let is_earlier = deadline.ns() < former;
         if is_earlier {
-            // A future of an earlier call has set its alarm for the former deadline. Possibly no worker fires the timer
-            // of the new deadline. Therefore the future is polled now, and sets its alarm for the new deadline.
+            // The future of an earlier call has set an alarm for the previous deadline. It is possible that no worker
+            // fires the timer of the new deadline. Therefore this notification causes a poll of the earlier future, and
+            // this poll sets an alarm for the new deadline.
             notify(&self.shared().emptied);
         }
         is_earlier
@@ -189,8 +191,8 @@ impl Host {
     /// later.
     pub(crate) fn cancel_late_spawn(&self, control: &Ref<dyn AnyControl>) {
         // The last top-level supervisor decrements the counter, and then searches the pid table for the other
-        // processes. The caller has first added the process to the pid table. Therefore either that search finds the
-        // process, or this load sees 0.
+        // processes. The caller has first added the process to the pid table. Therefore either the search of the
+        // supervisor finds the process, or the load below reads 0.
         let trees_are_running = self.shared().top_level_supervisors.load(Ordering::SeqCst) != 0;
         if !trees_are_running && !has_supervisor_here(control.head()) {
             control.cancel(Reason::SHUTDOWN, self.shutdown_deadline());
@@ -246,8 +248,8 @@ impl Shared {
     fn close_and_kill(&self) {
         self.advance(Phase::Closed);
         self.pid_table.close();
-        // When a mailbox outside any process is killed, the kill calls the waker of its reader. A foreign waker may
-        // block until a process has exited. Therefore the processes are killed before the mailboxes.
+        // The kill of a mailbox outside any process calls the waker of the mailbox's reader. A foreign waker may block
+        // until a process has exited. Therefore the processes are killed before the mailboxes.
         let all = self.pid_table.all();
         let kill = |is_outside| {
             all.iter().filter(|control| control.head().is_outside() == is_outside).for_each(|control| control.kill());
@@ -255,8 +257,8 @@ impl Shared {
         delay_wakers(|| kill(false));
         kill(true);
         drop_each(all);
-        // A receiver may be the host of another runtime, and that runtime may hold this host. The drop of the receivers
-        // breaks this reference cycle.
+        // An attached receiver may be a host of another runtime, and the other runtime may hold a host of this runtime.
+        // The drop of the receivers breaks this reference cycle.
         let nodes = mem::take(&mut *self.nodes.lock());
         nodes.into_values().for_each(|receiver| drop(drop_caught(receiver)));
         let wakers: Vec<Waker> = self.future_wakers.lock().iter().map(|(_, waker)| waker.clone()).collect();
@@ -306,7 +308,7 @@ fn unfinished(all: &[Ref<dyn AnyControl>]) -> Vec<UnfinishedProcess> {
     all.iter().filter(|control| is_alive(control)).map(row).collect()
 }
 
-/// Function that sets an alarm. The alarm calls the waker after this time.
+/// Function that sets an alarm. The alarm calls the waker when this duration has passed.
 type Ring = fn(Duration, Waker) -> Option<Alarm>;
 
 /// Future of [`Host::shutdown`]. The future resolves to the report of the shutdown.
@@ -342,7 +344,7 @@ impl Future for Shutdown {
                 this.is_over = true;
                 return Poll::Ready(report);
             }
-            // The killed processes exit now. The only exception is a process in a step that does not return.
+            // The killed processes exit now. The documentation of `Host::shutdown` lists the exceptions.
             this.report = Some(report);
             this.ended.kills();
         }
@@ -360,8 +362,8 @@ struct AllEnded<A, R> {
     host: Host,
     listening: Listening,
     deadline: Instant,
-    /// Number of killed processes that had not exited at the last check. `None` until the future finds that the
-    /// shutdown has killed processes. If the value is not `None`, the future waits for the exits of the killed
+    /// Number of killed processes that had not exited at the last check. The value is `None` until the future finds
+    /// that the shutdown has killed processes. If the value is not `None`, the future waits for the exits of the killed
     /// processes.
     killed: Option<usize>,
     ring: R,
@@ -376,8 +378,7 @@ impl<A, R> AllEnded<A, R> {
         self.killed = Some(self.host.alive().len());
     }
 
-    /// If a killed process has exited since the last check, prolongs the wait and returns true. Otherwise returns
-    /// false.
+    /// If a killed process has exited since the last check, extends the wait and returns true. Otherwise returns false.
     fn prolongs(&mut self, now: Instant) -> bool {
         let left = self.host.alive().len();
         let has_exited = self.killed.is_some_and(|before| left < before);
@@ -423,8 +424,8 @@ impl<A: Unpin, R: Fn(Duration, Waker) -> A + Unpin> Future for AllEnded<A, R> {
 }
 
 /// Returns whether a supervisor or a pool of the same runtime stops this process during a shutdown. The parent of a
-/// process is always a process of the same runtime. Therefore, if a supervised process has no parent, its supervisor
-/// belongs to another runtime, and does not take part in the shutdown.
+/// process is always a process of the same runtime. Therefore, if a supervised process has no parent, the supervisor of
+/// this process belongs to another runtime, and does not take part in the shutdown.
 fn has_supervisor_here(head: &Head) -> bool {
     head.has(flag::SUPERVISED) && head.parent().is_some()
 }
@@ -435,7 +436,7 @@ mod tests {
     use crate::Simulation;
     use crate::platform::sync::Mutex;
 
-    /// The clock of a simulation moves only when the test advances it.
+    /// The clock of a simulation moves only when the test advances the clock.
     #[test]
     fn the_alarm_of_a_shutdown_is_set_for_its_deadline() {
         let ms = Duration::from_millis;

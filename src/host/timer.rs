@@ -55,12 +55,11 @@ impl fmt::Debug for Fire {
 
 impl Fire {
     /// Performs the action. If the action wakes a waiting process, this function adds the process to `woken`. If the
-    /// action must call a waker that does not belong to a waiting process, this function only adds the waker to
-    /// `wakers`. The caller of this function calls these wakers later: see [`wake_last`].
+    /// action must call a waker that does not belong to a waiting process, this function adds the waker to `wakers`,
+    /// and does not call the waker. The caller of this function calls these wakers later: see [`wake_last`].
     ///
     /// The function of a [`Call`](Self::Call) may run user code. This code may wait for a process of the list `woken`.
-    /// Therefore `run` queues the processes in `woken` before it calls the function. `run` also calls `begin` before it
-    /// calls the function.
+    /// Therefore `run` first queues the processes in `woken`, then calls `begin`, and then calls the function.
     #[inline]
     fn run(self, woken: &mut Vec<PendingSchedule>, wakers: &mut Vec<Waker>, begin: &dyn Fn()) {
         match self {
@@ -126,11 +125,11 @@ pub(crate) struct Timers {
     clock: Clock,
     /// One shard for each worker, and a last shard that all other threads share.
     shards: Box<[CachePadded<Shard>]>,
-    /// Time in ns: a thread has promised to check the timers at this time or earlier. `u64::MAX` if no thread has
-    /// promised a check.
+    /// Time in ns: a thread has promised to check the timers at this time or earlier. The value is `u64::MAX` if no
+    /// thread has made such a promise.
     promised: CachePadded<AtomicU64>,
     /// Earliest deadline in ns that was reported to a thread. A later cancellation of the timer does not change this
-    /// value. `u64::MAX` if the reported deadline has passed.
+    /// value. The value is `u64::MAX` if the reported deadline has passed.
     reported: CachePadded<AtomicU64>,
     /// Time of a recent clock reading, in ns: see [`recent`](Self::recent).
     recent: CachePadded<AtomicU64>,
@@ -140,9 +139,9 @@ pub(crate) struct Timers {
 
 #[derive(Debug)]
 struct Shard {
-    /// Earliest deadline in ns. `u64::MAX` if no timer of the wheel will fire. A thread writes this value only while it
-    /// holds the lock of the wheel. Therefore the value agrees with the wheel. A thread reads this value without the
-    /// lock.
+    /// Earliest deadline in ns. The value is `u64::MAX` if no timer of the wheel will fire. A thread writes this value
+    /// only while the thread holds the lock of the wheel. Therefore the value is up to date when no thread holds this
+    /// lock. A thread reads this value without the lock.
     nearest: AtomicU64,
     wheel: Lock<Wheel<Fire>>,
 }
@@ -154,19 +153,20 @@ impl Shard {
     }
 }
 
-/// Figures of one wheel.
+/// Metrics of one wheel.
 #[cfg(feature = "console")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WheelFigures {
-    /// Worker of the wheel. `None` for the wheel that all threads without their own wheel share.
+    /// Worker of the wheel. The value is `None` for the wheel that all threads without their own wheel share.
     pub(crate) worker: Option<usize>,
     /// Number of timers.
     pub(crate) timers: usize,
-    /// Lower bound of the deadlines: no timer of the wheel fires earlier. `None` if no timer of the wheel will fire.
+    /// Lower bound of the deadlines: no timer of the wheel fires earlier. The value is `None` if no timer of the wheel
+    /// will fire.
     pub(crate) nearest: Option<Instant>,
 }
 
-/// Maximum number of entries that a thread processes while it holds the lock of a wheel.
+/// Maximum number of entries that a thread processes under the lock of a wheel before the thread releases the lock.
 const BATCH: usize = 64;
 
 impl Timers {
@@ -220,8 +220,8 @@ impl Timers {
         let _ = self.now();
     }
 
-    /// Adds a timer to the wheel of the given worker. Without a worker, the timer goes to the wheel that all other
-    /// threads share.
+    /// Adds a timer to the wheel of the given worker. If `worker` is `None`, the function adds the timer to the wheel
+    /// that all other threads share.
     ///
     /// Returns the key of the timer, and whether the caller must notify a thread. The caller must notify a thread if
     /// the following conditions are both true:
@@ -256,8 +256,8 @@ impl Timers {
         (Key { shard: which as u32, handle }, earlier)
     }
 
-    /// Cancels a timer and returns its action. Returns `None` if the timer has fired, is firing now, or was already
-    /// cancelled.
+    /// Cancels a timer and returns the action of the timer. Returns `None` if the timer has fired, is firing now, or
+    /// was already cancelled.
     pub(crate) fn cancel(&self, key: Key) -> Option<Fire> {
         let shard = &self.shards[key.shard as usize];
         let mut wheel = shard.wheel.lock();
@@ -303,9 +303,9 @@ impl Timers {
         true
     }
 
-    /// Fires all timers that are due at the time of the call, and returns the number of fired timers. A timer that is
-    /// inserted during the call waits for the next call. Therefore the call ends even if the function of a timer
-    /// inserts the timer again.
+    /// Fires all timers that are due at the time of the call, and returns the number of fired timers. If a timer is
+    /// inserted during the call, this call does not fire the timer. Therefore the call ends even if the function of a
+    /// timer inserts the timer again.
     ///
     /// Several threads may call this function at the same time. These threads share the work.
     pub(crate) fn fire_due(&self) -> usize {
@@ -315,12 +315,12 @@ impl Timers {
     /// Fires due timers as [`fire_due`](Self::fire_due) does, but at most about `BATCH` timers of each wheel.
     ///
     /// A worker calls this function, runs the woken tasks, and then calls this function again. The other due timers
-    /// stay in their wheels until a later call. Therefore the queues contain only few woken tasks, and the memory of
+    /// stay in their wheels until a later call. Therefore the queues contain only a few woken tasks, and the memory of
     /// each task is still in the cache when the task runs.
     ///
     /// On return, `woken` contains processes in the order of the timers that have woken them. The caller must queue
-    /// these processes. All other woken tasks are already queued. Calls `begin` before each call that may run user
-    /// code.
+    /// these processes. All other woken tasks are already queued. This function calls `begin` before each call that may
+    /// run user code.
     pub(crate) fn fire_due_batch(&self, woken: &mut Vec<PendingSchedule>, begin: &dyn Fn()) -> usize {
         self.fire_at_most(BATCH, woken, begin)
     }
@@ -338,8 +338,8 @@ impl Timers {
     }
 
     /// Fires the timers of one wheel that are due at the time `now`, in batches, until `most` timers have fired. A
-    /// batch is taken out under the lock of the wheel. Its timers fire after the lock is released, because a timer may
-    /// run user code. A timer that is inserted during this call does not fire in this call.
+    /// batch is taken out under the lock of the wheel. The timers of the batch fire after the lock is released, because
+    /// a timer may run user code. A timer that is inserted during this call does not fire in this call.
     fn fire_shard(
         shard: &Shard,
         now: Instant,
@@ -407,9 +407,9 @@ impl Timers {
     /// check. A call of [`wait`](Self::wait) makes no such promise.
     ///
     /// An earlier call may have reported a deadline that has not passed yet. In this case, the returned time ends at
-    /// this deadline or earlier, even if the timer of this deadline was cancelled. Many programs set a timeout and
-    /// cancel it, again and again. If such a program uses timeouts of one second, the thread wakes at most once per
-    /// second, and not once for each timeout.
+    /// this deadline or earlier, even if the timer of this deadline was cancelled. The reason is that many programs
+    /// repeatedly set a timeout and cancel this timeout. If such a program uses timeouts of one second, the thread
+    /// wakes at most one time per second, and does not wake for each timeout.
     pub(crate) fn keep_time(&self) -> Option<Duration> {
         let now = self.now();
         let mut reported = self.reported.load(Ordering::Relaxed);
@@ -451,7 +451,7 @@ impl Timers {
         self.shards.iter().map(|shard| shard.wheel.lock().len()).sum()
     }
 
-    /// Returns the figures of each wheel. This function takes constant time for each wheel. To list all deadlines, the
+    /// Returns the metrics of each wheel. This function takes constant time for each wheel. To list all deadlines, the
     /// function would have to hold the spin lock of a wheel for a time that is linear in the number of timers.
     #[cfg(feature = "console")]
     pub(crate) fn wheels(&self) -> Vec<WheelFigures> {
@@ -481,7 +481,7 @@ impl Timers {
             drop(wheel);
             for fire in fires {
                 let _ = match fire {
-                    // The task of this waker must be polled again. In this poll, the task ends its sleep or uses
+                    // The task of this waker must be polled again. In this poll, the task ends its sleep or changes to
                     // another clock.
                     Fire::Wake(waker, _) => catch(|| waker.wake()),
                     Fire::Call(call) => drop_caught(call),

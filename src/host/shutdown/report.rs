@@ -33,7 +33,8 @@ impl fmt::Display for UnfinishedProcess {
             Some(ProcessState::Running) => f.write_str("in a step that did not return"),
             Some(ProcessState::Blocked) if self.outstanding == 1 => f.write_str("waiting for 1 command, call or sleep"),
             Some(ProcessState::Blocked) => write!(f, "waiting for {} commands, calls or sleeps", self.outstanding),
-            // An idle process may wait for a message, for a socket, or for the wake-up of a future of another crate.
+            // An idle process may wait for a message, for a socket, or for the wake-up of a future that another crate
+            // has defined.
             Some(ProcessState::Idle) => f.write_str("waiting for a message or another event"),
             Some(ProcessState::Suspended) => f.write_str("suspended"),
             _ => f.write_str("waiting for a worker"),

@@ -16,8 +16,8 @@ use crate::process::catch::{catch, drop_caught};
 /// Calls `waker` after this duration of real time. The drop of the returned `Alarm` cancels the wake-up.
 ///
 /// If no alarm thread runs and the system refuses to start a thread, this function calls the waker immediately. The
-/// woken future reads the clock, sees that its time has not come, and sets the next alarm. This repetition is slow, but
-/// the future makes progress.
+/// woken future reads the clock, finds that its deadline has not passed, and sets the next alarm. This repetition is
+/// slow, but the future makes progress.
 pub(crate) fn ring(after: Duration, waker: Waker) -> Alarm {
     if cfg!(procession_shuttle) {
         // The model checker shuttle repeats an execution many times, and no time passes in an execution. A static
@@ -55,8 +55,8 @@ impl Alarm {
         Self(key)
     }
 
-    /// Cancels the alarm and returns its waker. Returns `None` if the alarm has fired: the waker was called or is
-    /// called soon.
+    /// Cancels the alarm and returns the waker of the alarm. Returns `None` if the alarm has fired: the waker was
+    /// called or is called soon.
     pub(crate) fn into_waker(self) -> Option<Waker> {
         if cfg!(procession_shuttle) {
             return None;
@@ -137,8 +137,8 @@ impl AlarmWaker {
     }
 
     fn call_off(&self, key: Key) {
-        // This function does not notify the alarm thread. The alarm thread wakes once at the deadline of the cancelled
-        // alarm, and then sleeps again.
+        // This function does not notify the alarm thread. At the deadline of the cancelled alarm, the alarm thread
+        // wakes, and then sleeps again.
         if let Some(fire) = self.timers.cancel(key) {
             let _ = drop_caught(fire);
         }

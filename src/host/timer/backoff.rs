@@ -5,9 +5,9 @@ use std::time::Duration;
 
 /// Sequence of delays that grow up to a maximum. After a stable period, the sequence starts again at the first delay.
 ///
-/// Each delay is random, with a uniform distribution between zero and its full length. Therefore processes that failed
-/// together do not restart together. The name of this method is *full jitter*: see Brooker, *Exponential Backoff And
-/// Jitter*, AWS Architecture Blog, 2015.
+/// Each delay is random, with a uniform distribution between zero and the full length of this delay. Therefore
+/// processes that failed together do not restart together. The name of this method is *full jitter*: see Brooker,
+/// *Exponential Backoff And Jitter*, AWS Architecture Blog, 2015.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -25,22 +25,22 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Creates a backoff that starts at `first` and doubles each time, up to `most`. If `most` is shorter than `first`,
-    /// each delay equals `most`. The backoff has jitter. After a stable period of ten times `most`, the backoff starts
-    /// again at `first`.
+    /// Creates a backoff. The full length of the first delay is `first`, and the full length doubles with each further
+    /// delay, up to `most`. If `most` is shorter than `first`, the full length of each delay is `most`. The backoff has
+    /// jitter. After a stable period of ten times `most`, the backoff starts again at `first`.
     pub const fn new(first: Duration, most: Duration) -> Self {
         Self { first, most, factor: 2, jitter: true, reset_after: most.saturating_mul(10) }
     }
 
-    /// Sets the ratio of each delay to the previous delay. Default: 2. With a ratio of 1 or 0, all delays are equal to
-    /// the first delay.
+    /// Sets the ratio of each delay to the previous delay. Default: 2. With a ratio of 1 or 0, all delays have the full
+    /// length of the first delay.
     #[must_use]
     pub const fn factor(mut self, factor: u32) -> Self {
         self.factor = factor;
         self
     }
 
-    /// Sets whether each delay is random or has its full length. Default: random.
+    /// If `on` is true, each delay is random. If `on` is false, each delay has its full length. Default: random.
     #[must_use]
     pub const fn jitter(mut self, on: bool) -> Self {
         self.jitter = on;

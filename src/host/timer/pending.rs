@@ -1,5 +1,5 @@
-//! The pending timers of one process. Each process has a table of its timers that were set and have not fired yet.
-//! The exit of the process cancels these timers. The functions in `owned.rs` set the timers.
+//! The pending timers of one process. A process with timers has a table of the timers that were set and have not fired
+//! yet. The exit of the process cancels these timers. The functions in `owned.rs` set the timers.
 
 use crate::host::registry::Busy;
 use crate::host::timer::{Key, Timers};
@@ -28,7 +28,7 @@ pub(crate) struct Pending(Mutex<Table>);
 #[derive(Debug, Default)]
 struct Table {
     /// The entry of each timer. An entry contains the number of the timer. After the timer was set, the entry also
-    /// contains its key and its deadline.
+    /// contains the key and the deadline of the timer.
     timers: SparseSlab<(u64, Option<(Key, Instant)>), KEEP>,
     next_number: u64,
     closed: bool,

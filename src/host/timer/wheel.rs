@@ -3,17 +3,17 @@
 //!
 //! The wheel follows G. Varghese and T. Lauck, *Hashed and Hierarchical Timing Wheels* (1987). A tick is written in
 //! base 64. Each digit has its own level, and each value of the digit has its own slot in this level. An entry belongs
-//! to the level of the highest digit in which its tick differs from the current tick. The value of this highest digit
-//! selects the slot. As the time of an entry approaches, the entry descends to lower levels. Therefore all entries of a
-//! level are due before all entries of the higher levels, and no slot is in the past.
+//! to the level of the highest digit in which the tick of the entry differs from the current tick. The value of this
+//! highest digit selects the slot. As the time of an entry approaches, the entry descends to lower levels. Therefore
+//! all entries of a level are due before all entries of the higher levels, and no slot is in the past.
 //!
 //! A slot is a queue of positions, and not a linked list of the entries. A position contains the tick and the index of
 //! an entry. Therefore the wheel can move an entry to a lower level without an access to the entry. An access to an
 //! entry would cost a cache miss.
 //!
-//! If the position of a removed entry is the last in the queue, the wheel drops the position immediately. Any other
-//! position of a removed entry stays in the queue. The wheel drops such a position when the position reaches the head,
-//! or when half of the positions in the queue belong to removed entries.
+//! If the position of a removed entry is the last position in the queue, the wheel drops the position immediately. Any
+//! other position of a removed entry stays in the queue. The wheel drops such a position when the position reaches the
+//! head, or when half of the positions in the queue belong to removed entries.
 
 mod list;
 
@@ -75,7 +75,7 @@ impl Handle {
 
 #[derive(Debug)]
 struct Entry<T> {
-    /// `None` if the entry was removed, but its position is still in a list.
+    /// The value is `None` if the entry was removed, but the position of the entry is still in a list.
     item: Option<T>,
     tick: u64,
     number: u64,
@@ -94,11 +94,11 @@ pub(crate) struct Wheel<T> {
     /// One word for each level, with one bit for each slot of the level. The bit is set if the slot is not empty.
     occupied: [u64; LEVELS],
     /// Entries with a tick that no level covers, and entries with the tick `u64::MAX`. The map is ordered by tick and
-    /// number. An entry stays in the map if the budget of `advance` was too small to move this entry to its list. All
+    /// number. If the budget of `advance` was too small to move an entry to its list, the entry stays in the map. All
     /// entries in the lists come before all entries in the map.
     far: BTreeMap<(u64, u64), u32>,
-    /// The slot whose entries are moving to lower levels. `Some` if the budget of the last `advance` was too small for
-    /// the whole slot.
+    /// The slot whose entries are moving to lower levels. The value is `Some` if the budget of the last `advance` was
+    /// too small for the whole slot.
     descending: Option<usize>,
     /// The current tick. The wheel has already found all entries that are due at this tick or earlier.
     now: u64,
@@ -157,8 +157,8 @@ impl<T> Wheel<T> {
         let index = self.entries.insert(Entry { item: Some(item), tick, number });
         let index = u32::try_from(index).expect("at most 2^32 timers");
         self.live += 1;
-        // If the map contains an older entry that is due at this tick or earlier, the new entry goes behind the older
-        // entry. Otherwise `nearest` and `pop` could overlook the older entry.
+        // If the map contains an older entry that is due at this tick or earlier, the new entry is inserted into the
+        // map, behind the older entry. Otherwise `nearest` and `pop` could overlook the older entry.
         let list = match self.far.first_key_value() {
             Some((&(first, _), _)) if first <= tick => FAR,
             _ => self.list_of(tick),
@@ -223,7 +223,7 @@ impl<T> Wheel<T> {
     }
 
     /// Returns a lower bound of the ticks of all entries. If the entry with this tick still exists,
-    /// [`advance`](Self::advance) finds it at this tick. Returns `None` if no entry will ever be due.
+    /// [`advance`](Self::advance) finds the entry at this tick. Returns `None` if no entry will ever be due.
     pub(crate) fn nearest(&self) -> Option<u64> {
         let lists = [Some(DUE), self.descending, self.first_slot().map(|(_, slot)| slot)];
         let near = lists.into_iter().flatten().map(|list| self.lists[list].nearest).min();
@@ -280,7 +280,8 @@ impl<T> Wheel<T> {
             }
         }
         self.now = self.now.max(now);
-        // The levels may now cover the ticks of some entries in the map. These entries leave the map here.
+        // The levels may now cover the ticks of some entries in the map. The call below moves these entries from the
+        // map to their lists.
         self.bring_near(&mut budget)
     }
 
@@ -361,9 +362,9 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Returns the list for an entry with this tick. An entry that is not in the map `far` is in this list. If the tick
-    /// lies in the descending slot or before this slot, the entry goes into the list of the descending slot. Therefore
-    /// a new entry comes behind the older entries.
+    /// Returns the list for an entry with this tick. An entry that is not in the map `far` is in this list, except for
+    /// some entries during a descent: see `remove`. If the tick lies in the descending slot or before this slot, the
+    /// result is the list of the descending slot. Therefore a new entry is stored behind the older entries.
     fn list_of(&self, tick: u64) -> usize {
         match self.descending {
             Some(slot) if tick >> width(slot) <= self.now >> width(slot) => slot,

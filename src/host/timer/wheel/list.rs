@@ -16,8 +16,8 @@ pub(super) struct EntryPosition {
 #[derive(Debug)]
 pub(super) struct List {
     pub(super) places: VecDeque<EntryPosition>,
-    /// Approximate number of positions of removed entries. If an entry is removed during a descent, it may be counted
-    /// in the wrong list: see `Wheel::remove`.
+    /// Approximate number of positions of removed entries. If an entry is removed during a descent, the removal may be
+    /// counted in the wrong list: see `Wheel::remove`.
     pub(super) dead: usize,
     /// Lower bound of the ticks of all entries in the list.
     pub(super) nearest: u64,

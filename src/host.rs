@@ -2,9 +2,9 @@
 //! handlers. This module also delivers messages, answers and exits. The worker threads of the runtime are in another
 //! module.
 //!
-//! The files of this folder import `platform`, `process` and `observe`. The files depend neither on the scheduler nor
-//! on the system's clock. The threaded runtime and the simulation each create a [`Host`]. The new host receives a
-//! clock, a seed, and the function that queues jobs. The code of this folder never runs a process.
+//! The files of this folder import `platform`, `process` and `observe`. The files do not depend on the scheduler, and
+//! do not depend on the system's clock. The threaded runtime and the simulation each create a [`Host`]. The new host
+//! receives a clock, a seed, and the function that queues jobs. The code of this folder never runs a process.
 
 pub(crate) mod cancel;
 pub(crate) mod control;
@@ -188,8 +188,8 @@ impl Host {
         self.shared().pid_table.publish(place, entry);
     }
 
-    /// Removes a pid from the pid table. Returns the table's reference to the control block, or `None` if the pid was
-    /// not in the table.
+    /// Removes a pid from the pid table. Returns the reference to the control block that the table owned, or `None` if
+    /// the pid was not in the table.
     #[inline]
     pub(in crate::host) fn remove_pid(&self, pid: Pid) -> Option<Ref<dyn AnyControl>> {
         self.shared().pid_table.remove(registry::own(), pid)
@@ -278,7 +278,7 @@ impl Host {
 
     /// Returns a snapshot of the counters. The counters are exact, not sampled. The caller can subtract an earlier
     /// snapshot from a later snapshot. The call is cheap, and its duration does not depend on the number of processes.
-    /// [`metrics`](Self::metrics) returns the same counters together with all other figures.
+    /// [`metrics`](Self::metrics) returns the same counters together with all other metrics.
     pub fn counters(&self) -> Counters {
         self.shared().metrics.counters()
     }
@@ -314,7 +314,8 @@ impl Host {
     /// executor.
     ///
     /// The mailbox stays open until the [`Mailbox`](crate::Mailbox) is dropped, or until [`kill`](Self::kill) is called
-    /// with its pid. If no pid is free, or the runtime has shut down, the mailbox is closed from the beginning.
+    /// with the pid of the mailbox. If no pid is free, or the runtime has shut down, the mailbox is closed from the
+    /// beginning.
     pub(crate) fn outside_control<N: Send + 'static>(&self, bound: MailboxCapacity) -> Ref<Control<N>> {
         let flags = flag::OUTSIDE | flag::STARTED;
         let Some(parts) = self.reserve_control(flags, None, InheritedContext::default(), None, bound) else {

@@ -52,8 +52,8 @@ pub(crate) struct Control<M> {
     /// Record of the first operation that the process waits for: see [`waits`].
     pub(crate) first_wait: WaitRecord,
     /// Source line that created the latest receive operation. A mailbox has only one receive operation at a time.
-    /// Therefore, if a process waits for a message, it waits in the operation that this source line has created. Only
-    /// inspections read the line.
+    /// Therefore, if a process waits for a message, the process waits in the operation that this source line has
+    /// created. Only inspections read the line.
     pub(crate) receive_line: AtomicStaticRef<Location<'static>>,
 }
 
@@ -324,8 +324,8 @@ impl<M: Send + 'static> Control<M> {
 
     #[cold]
     fn wake_room_waiters(&self, (room_waiters, wakes): (Vec<RoomWaiter>, Wakes)) {
-        // A foreign waker may block until a process that this function wakes has run. Therefore this function queues
-        // all these processes before it calls a foreign waker.
+        // A foreign waker may block until a process that this function wakes has run. Therefore this function first
+        // queues all these processes, and then calls the foreign wakers.
         delay_wakers(|| {
             self.perform_wakes(wakes);
             room_waiters.into_iter().for_each(|waiter| self.wake_room_waiter(waiter));
@@ -422,8 +422,8 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
         None
     }
 
-    /// Takes the wakers of the tasks that wait on the closed mailbox: the waker of a receiver that was split off from
-    /// its process, and the wakers of the senders that wait for free space.
+    /// Takes the wakers of the tasks that wait on the closed mailbox. The first result is the waker of a receiver that
+    /// was split off from its process. The second result contains the wakers of the senders that wait for free space.
     fn take_mailbox_wakers(&self) -> (Option<Waker>, Vec<Waker>) {
         (None, Vec::new())
     }
@@ -436,7 +436,7 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     fn end_stale_wait(&self, _has_taken_delivered: bool, _: InTurn) {}
 
     /// Records that the present step of the process has checked for a request to yield. The thread that runs the
-    /// process calls this function before it counts the step.
+    /// process first calls this function, and then counts the step.
     fn record_yield_check(&self) {}
 
     /// Returns true if one of the last steps of the process has checked for a request to yield.

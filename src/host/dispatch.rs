@@ -58,9 +58,8 @@ use crate::process::state::inline_command::Number;
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub trait Handler<C: Command>: Send + Sync + 'static {
-    /// Handles the command, and answers through `completion`, immediately or later. If this function panics while it
-    /// holds completions, the yields of these completions fail with [`Failure::Panicked`]. The panic has no other
-    /// effect.
+    /// Handles the command, and answers through `completion`, immediately or later. If this function holds completions
+    /// and panics, the yields of these completions fail with [`Failure::Panicked`]. The panic has no other effect.
     fn handle(&self, command: C, completion: Completion<C::Reply>);
 }
 

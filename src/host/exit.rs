@@ -29,7 +29,7 @@
 //!    letters. Step 5 comes before step 10. Therefore a supervisor that receives the exit already finds the messages
 //!    for the successor.
 //! 6. **Count the exit, leave the groups, remove the pid.** After step 6, other threads can see that the process is
-//!    gone: a look-up of the pid fails, and each group monitor gets the notice that the process left the group. Before
+//!    gone. A look-up of the pid fails, and each group monitor gets the notice that the process left the group. Before
 //!    the look-up fails and before the notice is sent, the process has already sent its last message. After the removal
 //!    of the pid, an attempt to monitor or link the pid immediately reports that the process does not exist. Therefore
 //!    step 6 removes the pid only after the count and after the process has left the groups. At the time of the

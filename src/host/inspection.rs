@@ -62,8 +62,8 @@ impl Host {
     /// documentation of [`ProcessInfo`] states which values of a row belong together.
     ///
     /// The call reads the entire pid table. The duration of the call is proportional to the largest number of processes
-    /// that were alive at one time. The call holds each lock only while it reads one process, and runs no user code.
-    /// With a [limit](ProcessQuery::limit) of `n`, the call stores at most `n` rows.
+    /// that were alive at one time. The call holds no lock for longer than the reading of one process, and runs no user
+    /// code. With a [limit](ProcessQuery::limit) of `n`, the call stores at most `n` rows.
     ///
     /// ```
     /// # use procession::observe::{ProcessColumn, ProcessQuery};
@@ -93,11 +93,11 @@ impl Host {
     /// during the call.
     ///
     /// Any thread can make this call, even during a step. The call never stops a worker. The call reads a long list in
-    /// several parts, and holds each lock only while it reads one part. The call runs no user code. If the process
-    /// waits, possibly in `block_on`, the call reads the whole pid table. The call then finds each process whose join
-    /// handle the waiting process awaits. The call also reads all timers and all sockets, to find the sleeps and the
-    /// socket operations of this process. Therefore the duration of the call is proportional to the peak number of
-    /// processes, timers and sockets.
+    /// several parts, and holds no lock for longer than the reading of one part. The call runs no user code. If the
+    /// process waits, possibly in `block_on`, the call reads the whole pid table. The call then finds each process
+    /// whose join handle the waiting process awaits. The call also reads all timers and all sockets, to find the sleeps
+    /// and the socket operations of this process. Therefore the duration of the call is proportional to the peak number
+    /// of processes, timers and sockets.
     pub fn process_details(&self, pid: Pid) -> Option<ProcessDetails> {
         let waits = self.read_unrecorded_waits(&[pid]);
         self.details(pid, || self.read_joins().remove(&pid).unwrap_or_default(), waits.get(&pid))
@@ -394,8 +394,8 @@ fn row(
 ) -> ProcessInfo {
     let head = control.head();
     let links = head.links_if_any().map(Links::counts).unwrap_or_default();
-    // The number of waits is the sum of two counts. These counts are read one after the other. If the process changes
-    // both counts between the two reads, the sum may be below zero.
+    // The number of waits is the sum of two counts. This function reads the two counts at different times. If the
+    // process changes both counts between the two reads, the sum may be below zero.
     let waits = usize::try_from(head.waiting() as i32).unwrap_or(0);
     ProcessInfo {
         pid: head.pid(),

@@ -1,9 +1,9 @@
 //! The tables of links and monitors. When a process exits, these tables determine which other processes receive the
 //! exit.
 //!
-//! Each process that has links or monitors has its own table with its own lock. A thread holds the lock of this table
-//! while it puts an exit signal into the mailbox of the process. A link may also kill the process. In this case, the
-//! thread that kills the process stores the exit in the table, also under this lock.
+//! Each process that has links or monitors has its own table with its own lock. To put an exit signal into the mailbox
+//! of the process, a thread takes the lock of this table. A link may also kill the process. In this case, the thread
+//! that kills the process stores the exit in the table, also under this lock.
 //!
 //! # The protocol
 //!

@@ -180,10 +180,10 @@ pub(crate) struct PidTable<E: ?Sized, H: EntryHost> {
 
 /// Converts the offset of a slot to the position of the slot in its chunk. Slots with consecutive offsets are in
 /// different cache lines: the distance between their positions is at least eight slots. Processes that are spawned one
-/// after the other often run at the same time, on different workers. If their slots were in one cache line, each
-/// look-up of one of these processes would move the cache line between the cores of the workers. (Benchmark `big`, on
-/// two cores: this layout takes 0.95 of the CPU time that consecutive slots take.) Under loom, a chunk may have fewer
-/// than 64 slots.
+/// after the other often run at the same time, on different workers. If the slots of these processes were in one cache
+/// line, the look-ups of these processes would move the cache line between the cores of the workers. (Benchmark `big`,
+/// on two cores: this layout takes 0.95 of the CPU time that consecutive slots take.) Under loom, a chunk may have
+/// fewer than 64 slots.
 #[inline]
 fn spread(offset: usize) -> usize {
     if FIRST < 64 { offset } else { offset & !63 | (offset & 7) << 3 | !offset >> 3 & 7 }
@@ -404,8 +404,8 @@ impl<E: ?Sized + PidEntry, H: EntryHost> PidTable<E, H> {
         }
     }
 
-    /// Removes the entry of a pid and returns it. Returns `None` if the pid has no entry. `hint` is the value that the
-    /// caller passes to [`reserve`](Self::reserve).
+    /// Removes the entry of a pid and returns the entry. Returns `None` if the pid has no entry. `hint` is the value
+    /// that the caller passes to [`reserve`](Self::reserve).
     #[inline]
     pub(crate) fn remove(&self, hint: usize, pid: Pid) -> Option<Ref<E>> {
         if !self.is_here(pid) {

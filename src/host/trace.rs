@@ -118,7 +118,7 @@ impl Host {
         self.record(EventKind::InTurn, || TraceEvent::Received { process: word(head) });
     }
 
-    /// Records that a process receives its messages in another order than the order of sending.
+    /// Records that a process receives its messages in an order that differs from the order of the sends.
     #[cold]
     pub(crate) fn trace_reorder(&self, head: &Head) {
         self.record(EventKind::InTurn, || TraceEvent::Reordered { process: word(head) });
@@ -144,7 +144,7 @@ impl Host {
         }
     }
 
-    /// Records that the process of this turn goes to the back of the queue.
+    /// Records that the process of this turn lets other processes run, and is queued behind these processes.
     pub(in crate::host) fn trace_preempted(&self) {
         let is_traced = Current::try_with(Current::is_traced).unwrap_or(false);
         if let Some(pid) = self.stepped().filter(|_| is_traced) {
@@ -163,10 +163,10 @@ impl Host {
     /// The part of [`trace_spawn`](Self::trace_spawn) that runs only if a trace selects the process.
     fn trace_selected_spawn(&self, head: &Head, type_name: &'static str, entry: &str) {
         head.set(flag::OBSERVED);
-        // There is a race. After the check of the caller, the last trace that selects the process may end. This trace
-        // may then clear the flag before this function sets it. `end_session` first removes the filter of the trace,
-        // and then clears the flags. Therefore either the check below no longer finds the filter, or `end_session`
-        // clears the flag after this function has set it.
+        // There is a race. After the check of the caller, the last trace that selects the process may end. The end of
+        // this trace may then clear the flag before this function sets the flag. `end_session` first removes the filter
+        // of the trace, and then clears the flags. Therefore either the check below no longer finds the filter, or
+        // `end_session` clears the flag after this function has set the flag.
         let (shared, recorder) = (self.shared(), self.shared().metrics.recorder());
         if !shared.observes_all() && !recorder.selects(word(head), type_name) {
             recorder.between_sessions(|| {
@@ -239,9 +239,9 @@ fn label(shared: &Shared, number: u64) -> Option<u32> {
 
 /// Functions that start and end traces.
 impl Host {
-    /// Starts an execution trace, and writes it to the file at this path. If the file exists, the trace replaces its
-    /// contents. [Perfetto](https://ui.perfetto.dev) opens
-    /// the file. The page [`guide::tracing`](crate::guide::tracing) explains how to read the trace.
+    /// Starts an execution trace, and writes the trace to the file at this path. If the file exists, the trace replaces
+    /// its contents. [Perfetto](https://ui.perfetto.dev) opens the file. The page
+    /// [`guide::tracing`](crate::guide::tracing) explains how to read the trace.
     ///
     /// The trace contains the processes of all hosts of the runtime. Each worker has a lane. The lane has one slice for
     /// each step. Each process has a track with its states. The trace ends when the handle is [finished](Trace::finish)
@@ -250,9 +250,9 @@ impl Host {
     ///
     /// A thread of the trace writes the file, so no worker waits for the file. Each worker stores its events in a
     /// buffer of 512 KiB. A worker records bursts of at most 4,096 events, and about 50,000 events per second over a
-    /// longer time. If a worker produces more events than this, it skips whole turns. The trace contains the counts of
-    /// skipped events. [`TraceSummary::lost`](crate::observe::TraceSummary::lost) is the sum of these counts. Several
-    /// traces of a runtime can run at the same time.
+    /// longer time. If a worker produces more events, the worker skips the recording of whole turns. The trace contains
+    /// the counts of skipped events. [`TraceSummary::lost`](crate::observe::TraceSummary::lost) is the sum of these
+    /// counts. Several traces of a runtime can run at the same time.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -275,15 +275,15 @@ impl Host {
         self.start_trace_to(File::create(path)?)
     }
 
-    /// Starts an execution trace, as [`start_trace`](Self::start_trace) does, and writes it to `writer`. If the writer
-    /// returns an error, the trace ends. For example, the reader of a socket may have disconnected.
+    /// Starts an execution trace, as [`start_trace`](Self::start_trace) does, and writes the trace to `writer`. If the
+    /// writer returns an error, the trace ends. For example, the reader of a socket may have disconnected.
     ///
     /// The thread of the trace calls the writer every 10 ms, with whole packets. If the writer is slow, the buffers of
     /// the workers become full, and the workers skip events.
     ///
     /// In a [`Simulation`](crate::Simulation), the trace has no thread. The thread of the simulation calls the writer.
-    /// A simulation skips no turns. The times in the trace are virtual. But a buffer contains at most 16,384 events. If
-    /// a step records more events, the trace loses the oldest events of this step.
+    /// A simulation skips no turns. The times in the trace are virtual. However, a buffer contains at most 16,384
+    /// events. If a step records more events, the trace loses the oldest events of this step.
     ///
     /// # Errors
     /// Returns the error of the system if the thread of the trace cannot be started.
@@ -322,9 +322,9 @@ impl Host {
         Ok(trace)
     }
 
-    /// Begins to record events. After this call, the events of all selected processes are recorded. This call marks
-    /// the selected processes in the pid table, and each later spawn marks its process. This function returns the
-    /// reader of the events, and the processes that it has marked.
+    /// Begins to record events. After this call, the events of all selected processes are recorded. This call marks the
+    /// selected processes in the pid table, and each later spawn marks its process. This function returns the reader of
+    /// the events, and the processes that this function has marked.
     fn begin_reader(&self, options: &TraceOptions) -> (EntryReader, BTreeMap<u64, Alive>) {
         let table = &self.shared().pid_table;
         // A pid of another runtime selects no process. No process has the number `u64::MAX`.

@@ -4,9 +4,9 @@
 //!
 //! To cancel a node, a thread first closes the node, and then closes the descendants of the node, parents before
 //! children. If a thread registers a process with a closed node, this thread notifies the process immediately. If a
-//! thread adds a child to a closed node, the child is created closed. A thread holds the lock of the node while it
-//! closes the node, registers a process or adds a child. Therefore each process that registers with a node is notified
-//! exactly once.
+//! thread adds a child to a closed node, the child is created closed. To close a node, register a process or add a
+//! child, a thread takes the lock of the node. Therefore each process that registers with a node is notified exactly
+//! once.
 //!
 //! After all nodes are closed, the cancelling thread notifies the processes from the leaves to the root. Within a node,
 //! the thread notifies newer processes before older processes. If several threads cancel nodes of one tree, each node

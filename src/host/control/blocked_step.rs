@@ -84,7 +84,7 @@ impl BlockedStep {
     }
 
     /// Returns a number that identifies the last poll, if the inner future waits. If two calls of this function return
-    /// the same number, the inner future was not woken between the calls, and was not polled between the calls.
+    /// the same number, no wake-up and no poll of the inner future has happened between the calls.
     pub(crate) fn pending(&self) -> Option<u64> {
         let phase = self.phase.load(Ordering::SeqCst);
         (phase & (PENDING | WOKEN) == PENDING).then_some(phase)
@@ -176,8 +176,8 @@ impl BlockedSteps {
         if joined.pids.len() < joined.next_cleanup.max(FIRST_CLEANUP) {
             return;
         }
-        // A step may join any number of processes, one after the other. The function `exists` takes another lock, so
-        // this thread releases the lock of the set before it calls `exists`.
+        // A step may await the join handles of any number of processes, one by one. The function `exists` takes another
+        // lock, so this thread first releases the lock of the set, and then calls `exists`.
         let all: Vec<_> = joined.pids.iter().copied().collect();
         drop(joined);
         let gone: Vec<_> = all.into_iter().filter(|pid| !exists(*pid)).collect();

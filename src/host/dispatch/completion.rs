@@ -197,8 +197,8 @@ fn fail<T>(kept: Vec<Kept>, result: &Result<T, Reason>) {
     }
 }
 
-/// Runs a handler, or a part of a handler. If `handle` panics while it holds completions, the yields of these
-/// completions fail with the text of the panic.
+/// Runs a handler, or a part of a handler. If `handle` holds completions and panics, the yields of these completions
+/// fail with the text of the panic.
 ///
 /// # Errors
 /// Returns the text of the panic if `handle` panics.
@@ -289,7 +289,7 @@ pub struct Completion<T> {
     marker: PhantomData<fn(T)>,
 }
 
-/// A stage between a handler and the process. The answer passes through this stage before it reaches the process.
+/// A stage between a handler and the process. An answer first passes through this stage, and then reaches the process.
 pub(super) trait Layer<T>: Send + Sync {
     fn answer(self: Box<Self>, answer: Result<T, Failure>, untyped: UntypedCompletion);
 
@@ -370,14 +370,14 @@ impl<T: Send + 'static> Completion<T> {
         }
     }
 
-    /// Returns a new completion of the same yield. The answer to the new completion goes to the closure `then`. The
+    /// Returns a new completion of the same yield. The closure `then` receives the answer to the new completion. The
     /// closure also receives the original completion (`self`), and decides which answer the process receives. Layers
     /// use this method.
     ///
     /// `then` runs on the thread that answers the new completion. If the new completion is dropped without an answer,
-    /// `then` receives [`Failure::Abandoned`]. If a handler panics while it holds the new completion, `then` receives
-    /// [`Failure::Panicked`]. If `then` panics while `then` holds the completion that it has received, the yield fails
-    /// with [`Failure::Panicked`]. The panic does not unwind the code that answers the new completion.
+    /// `then` receives [`Failure::Abandoned`]. If a handler holds the new completion and panics, `then` receives
+    /// [`Failure::Panicked`]. If `then` holds the original completion and panics, the yield fails with
+    /// [`Failure::Panicked`]. The panic does not unwind the code that answers the new completion.
     pub fn intercept(mut self, then: impl FnOnce(Result<T, Failure>, Completion<T>) + Send + 'static) -> Completion<T> {
         let layer = Intercept { then: Mutex::new(then), before: self.layer.take() };
         Completion { untyped: self.untyped.take(), layer: Some(Box::new(layer)), marker: PhantomData }

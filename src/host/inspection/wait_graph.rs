@@ -34,14 +34,14 @@ impl Host {
     ///
     /// The edges are calls, sends that wait because a mailbox is full, and waits for the start or the exit of a
     /// process. A process that awaits a [`JoinHandle`](crate::JoinHandle) also waits for an exit. For example, a
-    /// supervisor has an edge while it waits for the exit of a child.
+    /// supervisor that waits for the exit of a child has an edge to this child.
     ///
     /// A process is deadlocked if each event that it waits for must come from a deadlocked process. These processes are
     /// not deadlocked:
     ///
     /// - A process that also waits for a message, for the answer to a command, for the end of a sleep, or for a closure
     ///   of [`spawn_blocking`](Self::spawn_blocking). A hand-written process that has made a call is such a process,
-    ///   because it also handles messages while it waits for the reply.
+    ///   because a hand-written process also handles messages during the wait for the reply.
     /// - A process with a [deadline](crate::ProcessBuilder::deadline), a process that was cancelled with a time limit,
     ///   or a process whose call or send has a [time limit](crate::future::Call::timeout). The waits of such processes
     ///   can end without an action of another process.
@@ -51,9 +51,9 @@ impl Host {
     ///   of the mailbox has polled the most recent receive operation. The new owner may make room in the mailbox and
     ///   answer calls.
     ///
-    /// A supervisor in its shutdown stops its children one after the other, and waits for the exit of each cancelled
-    /// child, even while it answers requests. Therefore the supervisor is deadlocked if one of its cancelled children
-    /// is deadlocked. An example is a cancelled child that waits for the exit of the supervisor.
+    /// A supervisor that shuts down stops its children one by one. The supervisor waits for the exit of each cancelled
+    /// child, even while the supervisor answers requests. Therefore the supervisor is deadlocked if one of its
+    /// cancelled children is deadlocked. An example is a cancelled child that waits for the exit of the supervisor.
     ///
     /// A second reading confirms each deadlock. If the waits of a process have changed between the two readings, the
     /// process is not reported. Therefore all edges of a reported cycle existed at the same time.

@@ -144,7 +144,7 @@ struct PoolState {
     /// Idle threads wait on this condition variable. The pool notifies this condition variable when a job is queued
     /// and when the pool is closed.
     work: Condvar,
-    /// The last thread of the pool notifies this condition variable when it exits. Only a test waits on this condition
+    /// The exit of the last thread of the pool notifies this condition variable. Only a test waits on this condition
     /// variable.
     empty: Condvar,
     options: Options,
@@ -272,7 +272,7 @@ impl Pool {
                     return Err((job, Refusal::Full(state.threads)));
                 }
                 // Free threads will soon take the first `free` jobs of the queue. No free thread will take the next
-                // job. This job is the oldest waiting job, so the pool refuses it.
+                // job. The pool refuses this next job, because this job is the oldest waiting job.
                 let at = state.free;
                 let oldest = state.queue.remove(at).expect("with some room at all, a full queue has that many");
                 state.queue.push_back(job);

@@ -4,7 +4,7 @@
 //! register or remove a name, a thread changes the table and this list. The thread holds the lock of the list during
 //! both changes. No user code runs under a lock.
 //!
-//! A registration may race with the exit of its process. The exit performs two steps:
+//! A registration may race with the exit of the process that registers the name. The exit performs two steps:
 //!
 //! - The exit closes the mailbox.
 //! - If the process has the flag `KNOWN`, the exit locks the list and releases the names.
@@ -71,9 +71,9 @@ impl<E: ?Sized> Names<E> {
         self.shard(name).lock().get(name).cloned()
     }
 
-    /// Registers a free name for the process that `make` builds. `make` runs under the lock. Therefore, if several
-    /// callers claim the name at the same time, only one caller builds a process. The caller of this function must add
-    /// the name to the process's own list of names.
+    /// Registers a free name for the process that `make` builds. `make` runs under the lock of the name's shard.
+    /// Therefore, if several callers claim the name at the same time, only one caller builds a process. The caller of
+    /// this function must add the name to the process's own list of names.
     ///
     /// # Errors
     /// Returns `Taken` if the name is taken, and `Refused` if `make` fails.
@@ -155,7 +155,8 @@ impl<E: ?Sized> Names<E> {
 }
 
 /// Returns the hash of a name. The hash selects the shard. The function computes FNV-1a (Fowler, Noll, Vo), and then
-/// combines the two halves of the result. If two names have the same hash, the only effect is that they share a lock.
+/// combines the two halves of the result. If two names have the same hash, the only effect is that the two names share
+/// a lock.
 pub(super) fn hash(name: &str) -> u64 {
     let hash = name
         .bytes()

@@ -30,11 +30,11 @@ impl Envelope {
 /// can be attached for another node ([`Host::attach_node`](crate::Host::attach_node)), or under a pid of this node
 /// ([`Host::attach`](crate::Host::attach)).
 pub trait Deliver: Send + Sync + 'static {
-    /// Accepts the envelope, or returns it. This function runs on the thread of the sender. Therefore the function must
-    /// not block.
+    /// Accepts the envelope, or returns the envelope. This function runs on the thread of the sender. Therefore the
+    /// function must not block.
     ///
     /// # Errors
-    /// Returns the reason for the refusal and the unchanged envelope. If the returned envelope contains a message of
-    /// another type, the sender panics.
+    /// Returns the reason for the refusal and the unchanged envelope. If the type of the message in the returned
+    /// envelope differs from the type of the sent message, the sender panics.
     fn deliver(&self, package: Envelope) -> Result<(), SendError<Envelope>>;
 }

@@ -26,9 +26,9 @@ impl Host {
     /// Any thread can make this call, at any time. The calling thread copies the buffers of the recorder, converts the
     /// events, and writes the file. The workers continue during the call, and no worker waits for the file. For the
     /// duration of the call, the copy needs about twice the memory of the buffers. If busy workers fill their buffers
-    /// faster than the thread copies them, the thread copies the buffers a second time. The workers record no events
-    /// during this second copy. A trace or a later record shows these events as lost. This function blocks its thread.
-    /// Inside a step, call it in [`spawn_blocking`](Self::spawn_blocking).
+    /// faster than the calling thread copies the buffers, the calling thread copies the buffers a second time. The
+    /// workers record no events during this second copy. A trace or a later record shows these events as lost. This
+    /// function blocks its thread. Inside a step, call this function in [`spawn_blocking`](Self::spawn_blocking).
     ///
     /// The following events are missing from a flight record:
     /// - the events that newer events have overwritten. [`FlightSummary::overwritten`] is their number.
@@ -107,7 +107,7 @@ impl Host {
         Ok(RequestedRecord { host: self.clone(), number, is_written: false })
     }
 
-    /// Waits until the requested flight records are written, and ends the thread that writes them.
+    /// Waits until the requested flight records are written, and ends the thread that writes these records.
     pub(crate) fn stop_record_writer(&self) {
         self.shared().metrics.recorder().stop_writer();
     }

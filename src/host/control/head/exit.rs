@@ -30,8 +30,8 @@ impl Head {
 
     /// Returns the crash report of the process, if the exit is a failure and was not received. The call marks the exit
     /// as received. Therefore only one caller gets the report. While an `Exited` future of the process is pending, this
-    /// function returns `None`, because the future may receive the exit. If the future is dropped before it receives
-    /// the exit, [`end_await`](Self::end_await) requests another call of this function.
+    /// function returns `None`, because the future may receive the exit. If the future is dropped without the exit,
+    /// [`end_await`](Self::end_await) requests another call of this function.
     pub(crate) fn take_unreceived(&self) -> Option<CrashReport> {
         let Abnormal { exit, received, is_report_requested, crash } = self.abnormal()?;
         // This function first stores the request, and then loads the number of pending `Exited` futures. `end_await`

@@ -38,11 +38,12 @@ impl Host {
     /// limits of the process still expire. A process that waits for the suspended process continues to wait. A
     /// suspended process can be [killed](Self::kill). A [cancellation](Self::cancel) takes effect when the process is
     /// resumed. If the deadline of the cancellation passes before the process is resumed, the process is killed. A
-    /// shutdown does not resume the process. A suspended process has the state
-    /// [`Suspended`](crate::observe::ProcessState::Suspended). An event makes the process
-    /// [`Ready`](crate::observe::ProcessState::Ready) for a moment, until a worker finds that the process is suspended.
-    /// The suspension has no effect on futures or a [`Mailbox`](crate::Mailbox) that the process has moved to other
-    /// threads.
+    /// shutdown does not resume the process.
+    ///
+    /// A suspended process has the state [`Suspended`](crate::observe::ProcessState::Suspended). An event makes the
+    /// process [`Ready`](crate::observe::ProcessState::Ready) for a moment, until a worker finds that the process is
+    /// suspended. The suspension has no effect on futures or a [`Mailbox`](crate::Mailbox) that the process has moved
+    /// to other threads.
     ///
     /// Suspensions do not nest: even after several calls of `suspend`, one call of `resume` resumes the process. A
     /// process can suspend itself.

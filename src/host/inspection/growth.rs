@@ -74,11 +74,12 @@ impl LongMailbox {
     /// reading `former` of the mailbox. The reading `former` began at the recent time `recent`.
     ///
     /// When a process takes out the oldest message, the process resets the time `unread_since`. The next message that
-    /// arrives sets `unread_since` to the recent time. The recent time never decreases. In the first case, the reading
-    /// `former` found a time earlier than `recent`. If the times of both readings are equal, the process has not reset
-    /// the time between the two readings. In the second case, the reading `former` found the time `recent` or a later
-    /// time. A message that arrives later may set the same time again, so equal times prove nothing. Therefore, in the
-    /// second case, this function returns true only if the process has not run between the two readings.
+    /// arrives sets `unread_since` to the recent time. The recent time never decreases. Two cases are possible. In the
+    /// first case, the reading `former` found a time earlier than `recent`. If the times of both readings are equal,
+    /// the process has not reset the time between the two readings. In the second case, the reading `former` found the
+    /// time `recent` or a later time. A message that arrives later may set the same time again, so equal times prove
+    /// nothing. Therefore, in the second case, this function returns true only if the process has not run between the
+    /// two readings.
     fn is_unread_since(&self, former: &Self, recent: Instant) -> bool {
         let has_not_run = self.steps_at_rest.is_some() && self.steps_at_rest == former.steps_at_rest;
         self.unread_since == former.unread_since && (former.unread_since < recent.ns() || has_not_run)

@@ -40,7 +40,8 @@ impl Backoff {
         self
     }
 
-    /// If `on` is true, each delay is random. If `on` is false, each delay has its full length. Default: random.
+    /// Sets whether the delays have jitter. With jitter, each delay is random. Without jitter, each delay has its full
+    /// length. Default: random.
     #[must_use]
     pub const fn jitter(mut self, on: bool) -> Self {
         self.jitter = on;

@@ -49,7 +49,7 @@
 //! - Only root and clients with the user id of the program can use the Unix socket. The socket file gets the
 //!   permissions 0600 before the first client can connect. Use a folder in which no other user can create files.
 //! - A client of the TCP socket must send the token first. The connection is not encrypted.
-//! - A client sees names, types, source lines, exits and figures of all processes. A client also sees which process
+//! - A client sees the names, types, source lines, exits and metrics of all processes. A client also sees which process
 //!   sends messages to which process. A client sees no contents of messages, and no state of a process.
 //! - A client can change the program only with
 //!   [`Builder::console_actions`](crate::Builder::console_actions).
@@ -100,11 +100,11 @@
 //! ```
 //!
 //! The version changes only if existing requests or fields change. A newer server may know more requests, and add
-//! fields to its replies. A client must ignore unknown fields, as the server does.
+//! fields to its replies. A client must ignore unknown fields. The server also ignores unknown fields.
 //!
-//! A request has the field `request`, and the optional field `id`, which the reply repeats. If the `id` is a number, it
-//! must be in the range of a 64-bit integer. The reply repeats any other number as a floating-point number, so its text
-//! may change. The reply has either the field `ok` or the field `error`:
+//! A request has the field `request`, and the optional field `id`, which the reply repeats. If the `id` is a number,
+//! the number must be an integer in the range of 64 bits. The reply repeats any other number as a floating-point
+//! number, so the text of this number may change. The reply has either the field `ok` or the field `error`:
 //!
 //! ```json
 //! {"id": 1, "request": "process", "pid": "<1-8f3a.0.1>"}
@@ -155,14 +155,14 @@
 //!   suffix `_ns`, and is the number of nanoseconds since the start of the runtime. Most replies contain the present
 //!   time as `now_ns`.
 //! - No timer of a wheel fires before `nearest_ns`. After the cancellation of a timer, the first timer may fire later
-//!   than `nearest_ns`. `null`: no timer of the wheel will fire. The server does not list all deadlines of a wheel. For
-//!   this list, the server would have to hold the spin lock of the wheel, for a time that is proportional to the number
-//!   of timers. `process` lists the deadlines of one process.
-//! - `handlers` counts the commands as [`Host::explain`](crate::Host::explain) does: by type, for all hosts of the
-//!   runtime. All named commands have the same type. Therefore the row of a name has the count `null`. The number of
-//!   all named commands without an answer is included in `others`. `others` also contains the built-in commands, and
-//!   the commands that only other hosts handle. The runtime does not count the answered commands by type. To answer
-//!   this request, the server reads all processes.
+//!   than `nearest_ns`. The value `null` means that no timer of the wheel will fire. The server does not list all
+//!   deadlines of a wheel. To list all deadlines, the server would have to hold the spin lock of the wheel, for a time
+//!   that is proportional to the number of timers. `process` lists the deadlines of one process.
+//! - `handlers` counts the commands by type, for all hosts of the runtime. [`Host::explain`](crate::Host::explain)
+//!   counts the commands in the same way. All named commands have the same type. Therefore the row of a name has the
+//!   count `null`. `others` contains the number of all named commands without an answer. `others` also contains the
+//!   built-in commands, and the commands that only other hosts handle. The runtime does not count the answered commands
+//!   by type. To answer this request, the server reads all processes.
 //! - If two replies to `workers` contain the same `process` and the same `polls` for a worker, the worker ran one step
 //!   during the whole time between the replies.
 //!
@@ -170,7 +170,7 @@
 //!
 //! A live trace is an [execution trace](crate::Host::start_trace_with) of one process. A client reads the trace while
 //! the process runs. Each client has at most one trace. If a client sends `trace` again, the new trace replaces the
-//! former trace of this client. The field `traces` of `hello` is the number of all traces that run in the runtime.
+//! previous trace of this client. The field `traces` of `hello` is the number of all traces that run in the runtime.
 //!
 //! ```json
 //! {"id": 7, "request": "trace", "pid": "<1-8f3a.4.1>", "max_events": 10000}
@@ -199,15 +199,15 @@
 //! - If a worker produces more events than the [limit of a trace](crate::guide::tracing#costs-and-limits), the trace
 //!   omits whole turns of this worker. Above `max_rate`, the trace omits whole turns until the next second.
 //! - The server keeps at most 4,096 events for each client (160 KiB). If the buffer is full, the server discards new
-//!   events until the client reads events. While the server collects events, it also needs memory for two things: a
-//!   copy of the largest buffer of the workers (512 KiB, or
+//!   events until the client reads events. While the server collects events, the server also needs memory for two
+//!   things: a copy of the largest buffer of the workers (512 KiB, or
 //!   [`buffer_size`](crate::observe::FlightRecorder::buffer_size) with a flight recorder), and the events of the
 //!   process in these buffers.
-//! - The trace ends when it reaches a limit, when the process exits, when the client sends `stop_trace`, and when the
-//!   connection ends. After the trace has reached a limit or the process has exited, the client can still read the
-//!   events.
-//! - Only the turns of the traced process, and the sends to this process, have an additional cost. Without a live
-//!   trace, this feature has no cost.
+//! - A live trace ends when the trace reaches a limit, when the process exits, when the client sends `stop_trace`, and
+//!   when the connection ends. After the trace has reached a limit or the process has exited, the client can still read
+//!   the events.
+//! - Only the turns of the traced process, and the sends to this process, have an additional cost. While no live trace
+//!   runs, live traces have no cost.
 //!
 //! # Errors
 //!

@@ -83,6 +83,6 @@
 //! - **One message type.** A process declares its message type, and the compiler checks each message. A reply does not
 //!   arrive in the mailbox: the reply resolves the future of the call.
 //! - **Processes can share memory.** Rust prevents data races, but processes can share an `Arc<Mutex<_>>`. If a process
-//!   panics while it holds such a lock, the lock is poisoned for the other processes.
+//!   panics while the process holds the lock of the mutex, the mutex is poisoned for the other processes.
 //! - **A panic is an exit.** A panic becomes an exit only if panics unwind. With `panic = "abort"`, a panic ends the
 //!   program.

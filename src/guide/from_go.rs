@@ -77,5 +77,5 @@
 //!   ms.
 //! - **Every process has an exit.** Go does not report the end of a goroutine. In this crate, links, monitors,
 //!   supervisors and join handles receive the [`Exit`](crate::Exit) of a process.
-//! - **Dropped work is cancelled.** A dropped future stops. A spawned process continues to run, even if its handle is
-//!   dropped.
+//! - **Dropped work is cancelled.** If a future is dropped, the work of this future stops. A spawned process continues
+//!   to run, even if the handle of the process is dropped.

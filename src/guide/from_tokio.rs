@@ -76,16 +76,17 @@
 //!
 //! # What surprises tokio users
 //!
-//! - **The first tick is not immediate.** In tokio, the first tick of `interval` is due immediately. Here, it is due
-//!   after one period. [`interval_at(ctx.now(), period)`](crate::SelfHandle::interval_at) behaves like tokio's
-//!   `interval`. [`MissedTickBehavior`](crate::MissedTickBehavior) has the variants of tokio. In tokio, a tick that is
-//!   late by at most 5 ms is not a missed tick. Here, only `Delay` has this tolerance, and the tolerance is at most one
-//!   period.
-//! - **A thread in `block_on` also runs processes.** In tokio's multi-threaded runtime, `block_on` polls only its own
-//!   future. Here, the thread also runs processes between the polls. A long step on this thread delays the future.
+//! - **The first tick is not immediate.** In tokio, the first tick of `interval` is due immediately. In this crate, the
+//!   first tick is due after one period. [`interval_at(ctx.now(), period)`](crate::SelfHandle::interval_at) behaves
+//!   like tokio's `interval`. [`MissedTickBehavior`](crate::MissedTickBehavior) has the variants of tokio. In tokio, a
+//!   tick that is late by at most 5 ms is not a missed tick. In this crate, only `Delay` has this tolerance, and the
+//!   tolerance is at most one period.
+//! - **A thread in `block_on` also runs processes.** In tokio's multi-threaded runtime, `block_on` polls only the
+//!   future that the program passes to `block_on`. In this crate, the thread also runs processes between two polls of
+//!   this future. A long step on this thread delays the future.
 //! - **Messages of a process may stay unread.** A send to an [`Address`](crate::Address) of an exited process returns
-//!   an error, as a send to a closed tokio channel does. But if a process exits before it reads an accepted message,
-//!   this message becomes a dead letter: [`Host::dead_letters`](crate::Host::dead_letters).
+//!   an error, like a send to a closed channel of tokio. But if a process exits before the process reads an accepted
+//!   message, this message becomes a dead letter: [`Host::dead_letters`](crate::Host::dead_letters).
 //! - **`?` on `receive` ends a process.** A tokio task usually ends when its channel is closed. A process usually ends
 //!   when it is cancelled, because `receive` then returns an error.
 //! - **A failure is not silent.** If no join handle, link, monitor or supervisor receives the exit of a failed process,

@@ -2,8 +2,9 @@
 //! rule in the tables has a test.
 //!
 //! A process exits once, with one [`Exit`](crate::Exit). The [`JoinHandle`](crate::JoinHandle) of a process is a future
-//! that resolves to the result or to the exit. Any thread can wait for the exit with [`exited`](crate::Host::exited).
-//! Processes can also observe each other with links and monitors. Links and monitors have the semantics of Erlang:
+//! that resolves to the result of the process or to the exit. Any thread can wait for the exit with
+//! [`exited`](crate::Host::exited). Processes can also observe each other with links and monitors. Links and monitors
+//! have the semantics of Erlang:
 //!
 //! - A **link** is for two processes that cannot continue without each other. If one of two linked processes exits
 //!   abnormally, the other process also exits. If the other process [traps exits](crate::SelfHandle::trap_exit), the
@@ -86,9 +87,10 @@
 //!
 //! # Supervisors
 //!
-//! A [`Supervisor`](crate::Supervisor) is a process that starts and restarts other processes, which are called its
-//! children. The tests are in `tests/it/supervisors.rs`. The code in `src/behaviour/supervisor/plan.rs` decides which
-//! children a supervisor starts and stops. This code performs no I/O, and has unit tests.
+//! A [`Supervisor`](crate::Supervisor) is a process that starts and restarts other processes. These other processes are
+//! called the children of the supervisor. The tests are in `tests/it/supervisors.rs`. The code in
+//! `src/behaviour/supervisor/plan.rs` decides which children a supervisor starts and stops. This code performs no I/O,
+//! and has unit tests.
 //!
 //! | rule | test |
 //! |---|---|

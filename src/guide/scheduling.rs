@@ -28,11 +28,11 @@
 //! If all sources are empty, the worker parks. At most half of the workers search the queues of other workers (row 9)
 //! at the same time. If this limit is reached, the worker skips row 9.
 //!
-//! Each worker adapts its maximum number of rounds in row 9. The maximum becomes 16 after a sleep of less than 50 µs,
-//! and when row 9 has found a process in a queue. If the sleep was longer, or a ready socket ended the sleep, the
-//! maximum is halved, but is at least one. The worker parks without a check of the sockets in two cases: the worker
-//! skips row 9, or its maximum is one round. The parked worker that waits for the nearest deadline also waits for the
-//! sockets, so this worker gets the events.
+//! Each worker adapts its maximum number of rounds in row 9. The maximum becomes 16 in two cases: the worker has slept
+//! for less than 50 µs, or row 9 has found a process in a queue. If the worker has slept for longer, or a ready socket
+//! ended the sleep, the maximum is halved, but is at least one. The worker parks without a check of the sockets in two
+//! cases: the worker skips row 9, or its maximum is one round. The parked worker that waits for the nearest deadline
+//! also waits for the sockets, so this worker gets the events.
 //!
 //! # Where a runnable process is queued
 //!
@@ -58,7 +58,7 @@
 //! - a step blocks the worker, and a replacement thread has started;
 //! - a step has called [`block_on`](crate::Runtime::block_on);
 //! - the executor of a [`run`](crate::Runtime::run) future does not poll the future at present;
-//! - the call of `block_on` or `run` has ended, and processes are left in its queues.
+//! - the call of `block_on` or `run` has ended, and processes are left in the queues that the call used.
 //!
 //! A worker without processes steals from these queues, as from all other queues. A busy worker steals from unattended
 //! queues in every 61st search. If the queues of several workers or guests are unattended, a busy worker steals from
@@ -68,8 +68,8 @@
 //! # Longest wait of a process
 //!
 //! The scheduler cannot interrupt a turn, and cannot limit the time of a turn. Therefore the bounds in this table are
-//! numbers of turns. A turn can have several steps, within the budget of its process. The bounds hold for the processes
-//! of one worker. Each bound covers the time from one turn of a process to the next turn of this process:
+//! counts of turns, not durations. A turn can have several steps, within the budget of its process. The bounds hold for
+//! the processes of one worker. Each bound covers the time from one turn of a process to the next turn of this process:
 //!
 //! | other runnable processes | longest wait of a process | reason |
 //! |---|---|---|
@@ -94,7 +94,7 @@
 //! | processes of high or normal priority, and the waiting process has low priority | 16 turns | row 2 |
 //! | any processes, with [`QueueOrder::Lifo`](crate::QueueOrder::Lifo) | 16 searches for each older process; 61 if the waiting process yields | every 16th search takes the oldest process |
 //!
-//! With several workers, the bound holds for the worker that runs the process next. A stolen process goes to an empty
+//! With several workers, the bound holds for the worker that runs the process next. A stolen process enters an empty
 //! queue, so a stolen process waits less. The tests in `tests/it/fairness.rs` check these bounds, on one worker and on
 //! two workers. The tests count steps. The tests in `tests/net/floods.rs` check the bounds for sockets on one worker,
 //! and count socket operations.
@@ -114,27 +114,27 @@
 //! processes are queued, this worker wakes another worker. A message to an idle runtime wakes one worker. This worker
 //! finds only one process, so this worker wakes no other worker.
 //!
-//! A push to an empty `next` slot wakes no worker, because the worker of this slot runs the process next. The use of a
-//! second core would cost more time than it saves. For two processes that answer each other, a message cost 27 ns of
-//! CPU time on one worker. When each message woke a second worker, a message cost 110 ns. A
-//! [batch](crate::Host::spawn_batch) of k processes wakes up to k workers.
+//! A push to an empty `next` slot wakes no worker, because the worker of this slot runs the process next. The wake-up
+//! of a second worker would cost more time than the second worker saves. For two processes that answer each other, a
+//! message cost 27 ns of CPU time on one worker. With the wake-up of a second worker for each message, a message cost
+//! 110 ns. A [batch](crate::Host::spawn_batch) of k processes wakes up to k workers.
 //!
 //! An idle runtime has no periodic tick. One parked worker, the *timekeeper*, sleeps until the nearest deadline.
 //!
 //! The file `src/scheduler/README.md` describes the protocol of parking and waking, its races, and a sketch of its
-//! proof. Models of this protocol run under the model checker loom.
+//! proof. The model checker loom checks models of this protocol.
 //!
 //! # Memory of a process
 //!
 //! A process is one block of memory. The block contains the pid, mailbox, state, result and body of the process. A body
 //! or a state above 1 KiB has its own block. A block consists of whole cache lines, so two processes never share a
 //! cache line, and there is no false sharing. Including the entry in the pid table, a waiting hand-written process
-//! needs about 230 bytes, and a waiting async body about 300 bytes. The body is dropped when the process exits. The
-//! block is freed when no [address](crate::Address) and no handle refers to the process.
+//! needs about 230 bytes, and a waiting async body needs about 300 bytes. The body is dropped when the process exits.
+//! The block is freed when no [address](crate::Address) and no handle refers to the process.
 //!
-//! An atomic byte in the block stores whether the process waits, is queued, runs, or was woken while it ran. If several
-//! threads wake a waiting process, only one of these threads gets the right to queue the process. Therefore a process
-//! is in at most one queue at a time. A wake-up does not change a reference count.
+//! An atomic byte in the block stores whether the process waits, is queued, runs, or was woken during its turn. If
+//! several threads wake a waiting process, only one of these threads gets the right to queue the process. Therefore a
+//! process is in at most one queue at a time. A wake-up does not change a reference count.
 //!
 //! A mailbox has a slot for one message of up to 24 bytes. A [`Payload`](crate::Payload) fits into this slot. A message
 //! that consists of a [`Reply`](crate::Reply) and two words also fits into the slot. The mailbox allocates a buffer
@@ -142,25 +142,25 @@
 //! buffer shrinks to 256 messages.
 //!
 //! The sender of the first message to a waiting process takes no lock: the sender wakes the process, writes the message
-//! into the slot, and queues the process. The slot reduces the cost of a message between two processes by a quarter
-//! (bench `ping-pong`).
+//! into the slot, and queues the process. In the benchmark `ping-pong`, the slot reduces the cost of a message between
+//! two processes by a quarter.
 //!
 //! Blocks of up to 1 KiB are reused. For each size, each thread keeps up to 64 free blocks, and the program keeps up to
 //! 1 MiB (Bonwick and Adams, "Magazines and Vmem", USENIX 2001). All other free blocks go back to the allocator.
 //!
 //! # Prefetching
 //!
-//! If a process has waited for a long time, the block of the process is not in a cache. When the timers of one tick
-//! wake processes, up to 64 of these processes are queued together, and their cache lines are prefetched. The cache
-//! lines of the next processes in the global queue are also prefetched. With prefetching, a million sleeps cost a third
-//! less (bench `sleep`). A million spawns from a thread outside the runtime cost a sixth less (bench `spawn-outside`).
-//! Prefetching is used only on x86-64.
+//! If a process has waited for a long time, the block of the process is usually no longer in the cache of a core. When
+//! the timers of one tick wake processes, up to 64 of these processes are queued together, and their cache lines are
+//! prefetched. The cache lines of the next processes in the global queue are also prefetched. Prefetching reduces the
+//! cost of a million sleeps by a third (benchmark `sleep`). Prefetching also reduces the cost of a million spawns from
+//! a thread outside the runtime by a sixth (benchmark `spawn-outside`). Prefetching is used only on x86-64.
 //!
 //! # Differences from other schedulers
 //!
-//! The table compares this design with Go's runtime and with Wippy's process scheduler. The figures compare the CPU
-//! time of both designs on two cores, in the same program. Some figures come from an early version of this crate, so
-//! compare the ratios instead of the times.
+//! The table compares this design with Go's runtime and with Wippy's process scheduler. The numbers in the table
+//! compare the CPU time of both designs on two cores, in the same program. Some numbers come from an early version of
+//! this crate, so compare the ratios instead of the times.
 //!
 //! | other scheduler | this scheduler | reason |
 //! |---|---|---|

@@ -80,8 +80,8 @@
 //! - **Cancellation.** When the process is asked to exit,
 //!   [`run_until_cancelled`](crate::SelfHandle::run_until_cancelled) drops the read, the write or the `accept`, and
 //!   returns an error. The operator `?` then returns this error from the body. Therefore a
-//!   [shutdown](crate::Runtime::shutdown) ends the server, even if a client reads no answers. No other protocol is
-//!   needed.
+//!   [shutdown](crate::Runtime::shutdown) ends the server, even if a client reads no answers. The server and its
+//!   clients need no additional protocol for the shutdown.
 //! - **A limit of connections.** To limit the number of connections, keep their processes in a
 //!   [`JoinSet`](crate::JoinSet). When the set is full, await [`join_next`](crate::JoinSet::join_next) before the next
 //!   `accept`. The package `examples/apps/http` in the repository limits its connections with a `JoinSet`.
@@ -90,7 +90,7 @@
 //!   peer are normal for the program, return `Ok(())` for such errors, or set
 //!   [`Builder::on_crash`](crate::Builder::on_crash).
 //! - **The listen backlog.** The system queues up to 1,024 connections until the process accepts these connections. To
-//!   set another number, use [`TcpSocket::listen`](crate::net::TcpSocket::listen).
+//!   set a different limit, use [`TcpSocket::listen`](crate::net::TcpSocket::listen).
 //! - **Several cores.** One process is enough to accept all connections. The processes of the connections run on all
 //!   workers, because idle workers steal processes.
 //!
@@ -250,9 +250,10 @@
 //!   waiting.
 //! - Dropping the write half sends the end of the stream to the peer. The connection closes when both halves are
 //!   dropped.
-//! - [`reunite`](crate::net::OwnedReadHalf::reunite) makes one stream from the two halves again.
+//! - [`reunite`](crate::net::OwnedReadHalf::reunite) joins the two halves of a stream into one stream.
 //! - One process can also read and write at the same time: `&TcpStream` implements `AsyncRead` and `AsyncWrite`.
-//! - A `UnixStream` splits in the same way. Its halves are in the module `net::unix`.
+//! - A `UnixStream` splits in the same way as a `TcpStream`. The types of the halves of a `UnixStream` are in the
+//!   module `net::unix`.
 //! - If several tasks call `poll_read` of one stream, only the task that called `poll_read` last is woken. If several
 //!   processes must wait to read one stream, each of these processes calls
 //!   [`readable`](crate::net::TcpStream::readable) and [`try_read`](crate::net::TcpStream::try_read).
@@ -402,25 +403,26 @@
 //!
 //! - **A runtime without sockets** opens no descriptor and makes no additional system call.
 //! - **A ready socket** costs no thread switch if the runtime has workers, because the worker that waits in the poller
-//!   runs the process itself.
+//!   also runs the process.
 //! - **The helper thread.** If no thread of the runtime can wait in the poller, the first operation that waits starts a
 //!   helper thread. For example, a runtime with [`workers(0)`](crate::Builder::workers) starts the helper thread in two
 //!   cases: another executor polls the future of [`run`](crate::Runtime::run), or a process waits for a socket inside
 //!   [`block_in_place`](crate::block_in_place). The helper thread only waits in the poller, and runs until the runtime
 //!   ends. With the helper thread, each batch of events costs one wake-up of the executor's thread, typically some
 //!   microseconds.
-//! - **An idle connection** needs the memory of its process, the memory of the variables of its body, and one small
-//!   block for its state in the poller. The README states the sum of these amounts. A read buffer is often the largest
-//!   part of the memory of a connection. If the body awaits [`readable`](crate::net::TcpStream::readable) before it
-//!   creates its buffer, an idle connection has no buffer.
+//! - **An idle connection** needs the memory of one process, the memory of the variables in the body of this process,
+//!   and one small block for the state of the socket in the poller. The README states the sum of these amounts. A read
+//!   buffer is often the largest part of the memory of a connection. If the body awaits
+//!   [`readable`](crate::net::TcpStream::readable) before the body creates a read buffer, an idle connection has no
+//!   read buffer.
 //! - **Name lookups** run on the blocking pool, so a slow resolver occupies one thread of this pool: see
 //!   [`Builder::max_blocking_threads`](crate::Builder::max_blocking_threads).
 //!
 //! # Outside processes, and in other executors
 //!
 //! A socket belongs to a runtime, and any executor can poll the socket's futures. Inside a process and inside
-//! [`block_on`](crate::Runtime::block_on), the socket functions find the runtime themselves. On any other thread, pass
-//! a [`Host`](crate::Host) to the function with the suffix `_in`:
+//! [`block_on`](crate::Runtime::block_on), the socket functions find the runtime without an argument. On all other
+//! threads, pass a [`Host`](crate::Host) to the function with the suffix `_in`:
 //!
 //! ```
 //! use futures::{AsyncReadExt, AsyncWriteExt};
@@ -441,13 +443,13 @@
 //! # Ok::<(), procession::BoxError>(())
 //! ```
 //!
-//! When the runtime ends, the operations of its sockets fail with
+//! After the end of a runtime, the operations of the sockets of this runtime fail with
 //! [`NotConnected`](std::io::ErrorKind::NotConnected).
 //!
 //! # Tests
 //!
 //! A [`Simulation`](crate::Simulation) has no network, so the creation of a socket fails in a simulation. There are two
-//! ways to write a program so that most of its code can be tested without sockets. First, write the body of a
+//! ways to write a program so that tests can run most of its code without sockets. First, write the body of a
 //! connection as a function of any `AsyncRead` and `AsyncWrite`, and test this function with a pipe in memory. Second,
 //! keep the sockets in a reader process and a writer process, as in the section "One stream, two processes". All other
 //! processes then only send and receive messages.

@@ -23,8 +23,8 @@
 //! ```
 //!
 //! [`Host::start_trace_to`](crate::Host::start_trace_to) writes the trace to any [`Write`](std::io::Write), for example
-//! a socket. A [`Simulation`](crate::Simulation) is traced in the same way. The times in its trace are virtual, and the
-//! same seed gives the same bytes.
+//! a socket. A [`Simulation`](crate::Simulation) is traced in the same way. The times in the trace of a simulation are
+//! virtual, and two runs with the same seed give the same bytes.
 //!
 //! [`Host::start_trace_with`](crate::Host::start_trace_with) takes [options](crate::observe::TraceOptions). These
 //! options can limit the trace to one process or to the processes of some types. The options can also set a number of
@@ -59,23 +59,23 @@
 //! | `steal` | `worker` | the worker stole tasks from the worker `victim` |
 //! | `lost` | `lost` | the worker had reached its limit of events, or newer events had replaced events that were not read yet; the annotation `count` is the number of turns and other events that the trace lacks |
 //!
-//! A mailbox keeps the order of its messages, so the n-th receipt belongs to the n-th message. The trace relies on this
-//! order. The following events change the order: lost events, a dropped message, an urgent message, a selective receive
-//! ([`Mailbox::receive_where`](crate::Mailbox::receive_where)) that skips a message, and
+//! A mailbox keeps the order of its messages, so the n-th `receive` mark belongs to the n-th accepted message. The
+//! trace relies on this order. The following events change the order: lost events, a dropped message, an urgent
+//! message, a selective receive ([`Mailbox::receive_where`](crate::Mailbox::receive_where)) that skips a message, and
 //! [`Context::unstash`](crate::Context::unstash). After such an event, the messages of the process have no arrows until
 //! the process has received all its messages and waits for the next message. A message that a [`Pool`](crate::Pool)
-//! forwards has no arrow. An open slice of the lane ends at the last event before the mark `lost`. The mark also ends
-//! all open `ready` slices. After the mark, the trace may show an old state of a process until the next event of this
-//! process. If the trace has reached its maximum rate and skips a change of the state, the slice of the former state
-//! ends.
+//! forwards has no arrow. If the track of a worker has a mark `lost`, an open slice of this track ends at the last
+//! event before the mark. The mark also ends all open `ready` slices. After the mark, the trace may show an outdated
+//! state of a process until the next event of this process. If the trace has reached its maximum rate and skips a
+//! change of the state, the slice of the previous state ends.
 //!
 //! # The flight recorder
 //!
 //! A fault is often noticed so late that a new trace would not contain the cause of the fault. A flight recorder keeps
 //! the last events in memory, and writes these events to a file after the fault.
 //! [`Builder::flight_recorder`](crate::Builder::flight_recorder) turns on the flight recorder, and
-//! [`FlightRecorder`](crate::observe::FlightRecorder) has its options. The file has the same format as a trace. The
-//! file can be written on six occasions:
+//! [`FlightRecorder`](crate::observe::FlightRecorder) contains the options of the recorder. The written file has the
+//! same format as the file of a trace. The flight recorder can write a file on six occasions:
 //!
 //! | occasion | how |
 //! |---|---|
@@ -129,8 +129,9 @@
 //! clock once for each event. The flight recorder also needs the memory of its buffers.
 //!
 //! Two processes exchanged messages on one worker, at the highest rate. The numbers are the CPU time of the program,
-//! and include the thread of the trace. They are relative to a run without inspection. Each number is a median of 9
-//! rounds, with its 95 % interval. In the repository, the command `cargo bench-inspection` measures these rows again:
+//! and include the thread of the trace. The numbers are relative to a run without inspection. Each number is the median
+//! of 9 rounds, followed by the 95 % confidence interval of the median. In the repository, the command `cargo
+//! bench-inspection` measures these rows again:
 //!
 //! | | relative CPU time |
 //! |---|---|

@@ -70,7 +70,7 @@
 //! - **A body can receive anywhere.** A handler of an actor gets one message at a time. The body of a process calls
 //!   [`receive`](crate::Context::receive) at each place where its protocol needs a message. Therefore a dialogue of
 //!   several messages needs no state machine. A handler of a `Server` can also call `receive`.
-//! - **Messages wait while a handler awaits.** The messages of a process wait as in ractor and kameo. For concurrent
+//! - **Messages wait while a handler awaits.** This rule also applies to the actors of ractor and kameo. For concurrent
 //!   work, spawn another process, or store the `Reply` and answer later. A hand-written [`Process`](crate::Process) can
 //!   have many requests in flight.
 //! - **A process performs I/O with commands or sockets.** A handler that is registered in the runtime answers a

@@ -14,8 +14,8 @@
 //! | a command fails with `NoHandler` | No handler is registered for the type of the command: see [chapter 3](super::tutorial::commands). |
 //! | the compiler reports an error in the code of a body | [The code does not compile](#the-code-does-not-compile) |
 //!
-//! Each section begins with the call that shows the cause, and with the output of this call. Then the section shows the
-//! view of the console for this symptom. In the outputs, the pids and the paths of types are shortened.
+//! Each section begins with the call that shows the cause, and then shows the output of this call. Then the section
+//! shows the view of the console for this symptom. In the outputs, the pids and the paths of types are shortened.
 //!
 //! These tools help with all symptoms:
 //!
@@ -23,8 +23,8 @@
 //!   [Ask the runtime](#ask-the-runtime).
 //! - With the feature `console`, the program `procession-console` shows the results of all these tools for a running
 //!   program, from another terminal: see `Builder::console`. A digit key selects a view.
-//! - [`Host::metrics`](crate::Host::metrics) returns a snapshot of all figures of the runtime: see
-//!   [Read the figures](#read-the-figures).
+//! - [`Host::metrics`](crate::Host::metrics) returns a snapshot of all metrics of the runtime: see [Read the
+//!   metrics](#read-the-metrics).
 //! - An [`Observer`](crate::Observer) receives the start, each transition and the exit of each process. An observer
 //!   also receives the states of workers, long steps, and panics. The example `gmp` prints all of these events.
 //! - [`Host::processes`](crate::Host::processes) lists the processes of the running program: see
@@ -114,11 +114,12 @@
 //!
 //! The line shows that three messages are in the mailbox. If a process in the state `Idle` or `Blocked` has a long
 //! mailbox, the process waits for another event, or for a message that its `receive_where` accepts.
-//! [`Host::process_details`](crate::Host::process_details) shows the events that the process waits for, and its links,
-//! monitors, yields and timers.
+//! [`Host::process_details`](crate::Host::process_details) shows the events that the process waits for, and the links,
+//! monitors, yields and timers of the process.
 //!
-//! A row also contains the time at which its process [began to wait](crate::observe::ProcessInfo::waiting_since). This
-//! example finds the blocked process that has waited for the longest time:
+//! The row of a process also contains the time at which this process [began to
+//! wait](crate::observe::ProcessInfo::waiting_since). This example finds the blocked process that has waited for the
+//! longest time:
 //!
 //! ```
 //! # use procession::{Context, Runtime};
@@ -170,9 +171,9 @@
 //!   <1-9f3c.1.1> "bank" app::bank waits for the answer to a call to <1-9f3c.0.1> at src/bank.rs:17
 //! ```
 //!
-//! The documentation of the method lists the waits that the runtime does not know.
+//! The documentation of `wait_for_graph` lists the waits that the runtime does not know.
 //!
-//! # Read the figures
+//! # Read the metrics
 //!
 //! [`Host::metrics`](crate::Host::metrics) can be called on any thread at any time, and never stops a worker. A
 //! snapshot is printed as a page of text. To see what happened since an earlier snapshot, subtract the earlier
@@ -186,8 +187,8 @@
 //! # Ok::<(), procession::BuildError>(())
 //! ```
 //!
-//! [`RuntimeMetrics`](crate::observe::RuntimeMetrics) documents each figure, its unit, and the place at which it is
-//! counted. This table shows which figure answers which question:
+//! [`RuntimeMetrics`](crate::observe::RuntimeMetrics) documents each metric, the unit of the metric, and the place at
+//! which the runtime counts the metric. For each question, this table shows the metric that answers the question:
 //!
 //! | question | figure |
 //! |---|---|
@@ -208,14 +209,14 @@
 //! [`Host::counters`](crate::Host::counters) returns only the exact counts. This call costs less than `metrics`, and is
 //! useful in tests.
 //!
-//! To export the figures:
+//! To export the metrics:
 //!
-//! - [`to_prometheus`](crate::observe::RuntimeMetrics::to_prometheus) returns the figures as the text that Prometheus
+//! - [`to_prometheus`](crate::observe::RuntimeMetrics::to_prometheus) returns the metrics as the text that Prometheus
 //!   reads. The program `examples/apps/http` in the repository serves this text at `/metrics`. For a program with
 //!   several runtimes, [`all_to_prometheus`](crate::observe::RuntimeMetrics::all_to_prometheus) returns one text. The
-//!   labels of each sample name its runtime.
-//! - With the feature `metrics`, `observe::MetricsPublisher` passes the figures to the recorder of the crate `metrics`.
-//!   Its method `labels` sets labels that name the runtime.
+//!   labels of each sample name the runtime of the sample.
+//! - With the feature `metrics`, `observe::MetricsPublisher` passes the metrics of the runtime to the recorder of the
+//!   crate `metrics`. The method `labels` of the publisher sets labels that name the runtime.
 //! - With the feature `serde`, a snapshot implements `Serialize`.
 //!
 //! # Nothing runs
@@ -306,9 +307,9 @@
 //! running: <1-9f3c.0.1> "index" app::index: Running, mailbox 0 (peak 0)
 //! ```
 //!
-//! The view `Workers` of the console (key `5`) shows the worker, its process, and the time for which the process has
-//! run one step. With `replaced`, another thread does the work of this worker. With `not replaced`, the runtime has one
-//! thread fewer until the step ends:
+//! The view `Workers` of the console (key `5`) shows the worker, the process that the worker runs, and the time for
+//! which the process has run the present step. With `replaced`, another thread does the work of this worker. With `not
+//! replaced`, the runtime has one thread fewer until the step ends:
 //!
 //! ```text
 //! 1 workers requested, 1 replaced
@@ -317,7 +318,7 @@
 //! ```
 //!
 //! Many short steps can also use all CPU time. [`Host::sample_run_times`](crate::Host::sample_run_times) finds the
-//! processes with the longest run times in a window of time. The run times are estimates, because the runtime measures
+//! processes with the longest run times in a given period. The run times are estimates, because the runtime measures
 //! one turn in 64:
 //!
 //! ```
@@ -355,8 +356,8 @@
 //!
 //! # Memory grows
 //!
-//! [`Host::explain`](crate::Host::explain) lists the full mailboxes. It also lists each mailbox that holds at least
-//! 1,000 messages and was never longer than now:
+//! [`Host::explain`](crate::Host::explain) lists the full mailboxes. `Host::explain` also lists each mailbox that holds
+//! at least 1,000 messages and has never held more messages than at present:
 //!
 //! ```
 //! # use procession::{Context, Runtime};
@@ -392,16 +393,16 @@
 //! <1-9f3c.0.1>       log                Idle          2000  2000    0     0      0
 //! ```
 //!
-//! One explanation cannot show that a mailbox grows. A second call of `explain` can show the growth. If the mailbox
-//! contains more messages, and the oldest message is still the same, the finding is a
+//! One call of `explain` cannot show that a mailbox grows, but a second call can show the growth. If the mailbox
+//! contains more messages than at the first call, and the oldest message is still the same, the finding is a
 //! [`GrowingMailbox`](crate::observe::Finding::GrowingMailbox), which contains the number of new messages:
 //!
 //! ```text
 //! the mailbox of <1-9f3c.0.1> "log" app::log grew by 500 messages in 1.003s and holds 2500 messages, and the oldest message was not taken out; the process is Idle and does not receive
 //! ```
 //!
-//! The field `memory` of [`Host::metrics`](crate::Host::metrics) shows the memory of the crate's own structures. See
-//! [`MemoryMetrics`](crate::observe::MemoryMetrics) for the structures that are not included.
+//! The field `memory` of [`Host::metrics`](crate::Host::metrics) shows the memory of the crate's own structures.
+//! [`MemoryMetrics`](crate::observe::MemoryMetrics) lists the structures that this field does not include.
 //!
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
@@ -414,8 +415,8 @@
 //! | A stream is not read, so its items wait. | | Read the stream, or drop the stream. At most [`StreamCommand::BUFFER`](crate::StreamCommand::BUFFER) items wait. |
 //! | Many commands wait for a slow handler. | [`processes.outstanding_yields`](crate::observe::ProcessMetrics::outstanding_yields) grows | Use a [`layer`](crate::handler::layer), or limit the queue of the blocking pool: [`blocking_queue_capacity`](crate::Builder::blocking_queue_capacity). |
 //!
-//! After a burst, the runtime returns memory to the allocator. However, the allocator can keep this memory instead of
-//! returning it to the system.
+//! After a burst, the runtime returns memory to the allocator. However, the allocator may not return this memory to the
+//! system.
 //!
 //! # Shutdown hangs
 //!
@@ -464,9 +465,10 @@
 //! ```
 //!
 //! If a process does not exit, the shutdown waits until the deadline, and then kills the process. If the runtime has
-//! workers, [`Runtime::shutdown`](crate::Runtime::shutdown) returns when all killed processes have exited. It also
-//! returns if no killed process has exited for 10 ms. Without workers, the shutdown returns only after the step in
-//! progress has returned. The [report](crate::ShutdownReport) contains each remaining process and its state:
+//! workers, [`Runtime::shutdown`](crate::Runtime::shutdown) returns when all killed processes have exited.
+//! `Runtime::shutdown` also returns if no killed process has exited for 10 ms. If the runtime has no workers,
+//! `Runtime::shutdown` returns only after the step in progress has returned. The [report](crate::ShutdownReport)
+//! contains each remaining process and the state of the process:
 //!
 //! | report | cause | what to do |
 //! |---|---|---|
@@ -484,8 +486,8 @@
 //! - A supervisor waits for each of its children, up to the [stop time](crate::Child::shutdown) of the child. The
 //!   default is 5 s. A child that is a supervisor has no limit by default.
 //! - The drop of a runtime waits for steps in progress, up to one second. If an earlier shutdown could not end a
-//!   process, the drop waits at most 10 ms. At the end of its wait, the drop prints the pid of each process whose step
-//!   has not returned, and detaches the thread of this step.
+//!   process, the drop waits at most 10 ms. After this wait, the drop prints the pid of each process whose step has not
+//!   returned, and detaches the thread of this step.
 //!
 //! # A message is missing
 //!
@@ -587,9 +589,9 @@
 //! The view `Waits` (key `4`) shows the deadlocks, and all processes that wait for another process.
 //!
 //! If the process that holds the [`Reply`](crate::Reply) exits or drops the `Reply`, the call fails immediately. The
-//! called process may have passed the `Reply` to another process. The output names the other process only if the called
-//! process has used [`Reply::forward`](crate::Reply::forward). With [`keep_mailbox`](crate::Child::keep_mailbox), the
-//! request may also wait in the mailbox of a stopped child.
+//! called process may have passed the `Reply` to another process. The output names this other process only if the
+//! called process has used [`Reply::forward`](crate::Reply::forward). With
+//! [`keep_mailbox`](crate::Child::keep_mailbox), the request may also wait in the mailbox of a stopped child.
 //!
 //! | cause | how to recognize the cause | what to do |
 //! |---|---|---|
@@ -605,7 +607,7 @@
 //! # A process has disappeared
 //!
 //! [`Host::last_exits`](crate::Host::last_exits) returns the last abnormal exits, and
-//! [`Builder::exit_history`](crate::Builder::exit_history) sets their number:
+//! [`Builder::exit_history`](crate::Builder::exit_history) sets the maximum number of stored exits:
 //!
 //! ```
 //! # use procession::{Context, Runtime};

@@ -76,8 +76,8 @@
 //! A handler returns the reply or a `Result`. An error in the `Result` becomes the [`Failure`](crate::Failure). A panic
 //! in a handler also becomes a failure, and does not end the process.
 //!
-//! A handler often uses a client or a pool of connections. The future of a handler must not borrow from its closure.
-//! Therefore the closure clones the client for each command:
+//! A handler often uses a client or a pool of connections. An async handler is a closure that returns a future, and the
+//! future must not borrow from the closure. Therefore the closure clones the client for each command:
 //!
 //! ```
 //! use procession::{Command, Context, Runtime};
@@ -112,8 +112,8 @@
 //! }
 //! ```
 //!
-//! If a handler needs the [`Host`](crate::Host), use [`handler`](crate::Builder::handler): its completion has the
-//! method [`host`](crate::Completion::host).
+//! If a handler needs the [`Host`](crate::Host), use [`handler`](crate::Builder::handler). The
+//! [`Completion`](crate::Completion) of the command has the method [`host`](crate::Completion::host).
 //!
 //! # The path of a command
 //!
@@ -139,11 +139,11 @@
 //!   [`Failure::TimedOut`](crate::Failure::TimedOut).
 //! - If the process drops the future or exits, the command is cancelled, and a later answer is discarded. For example,
 //!   `select!` drops the futures that do not complete first. With [`Perform::detach`](crate::future::Perform::detach),
-//!   the command continues, and its answer is discarded.
+//!   the process gives up the future, the command continues, and the answer of the command is discarded.
 //!
-//! A command is cancelled if it times out, if its future is dropped, or if its process exits. The handler can detect
-//! the cancellation: [`is_cancelled`](crate::Completion::is_cancelled) returns true, and
-//! [`cancelled`](crate::Completion::cancelled) resolves.
+//! A command is cancelled if its time limit passes, if its future is dropped, or if the process that performs the
+//! command exits. The handler can detect the cancellation: [`is_cancelled`](crate::Completion::is_cancelled) returns
+//! true, and [`cancelled`](crate::Completion::cancelled) resolves.
 //!
 //! # Limits around a handler
 //!

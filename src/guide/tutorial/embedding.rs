@@ -1,11 +1,11 @@
 //! Chapter 6: processes inside tokio, smol and axum.
 //!
-//! A program with sockets does not need another runtime: with the feature `net`, this crate has sockets of its own, in
-//! the module `net`. The page `guide::sockets` describes these sockets. This chapter is for programs that use libraries
-//! of tokio or smol. It also shows how an application on tokio or smol can use processes.
+//! A program with sockets does not need another runtime: with the feature `net`, the module `net` of this crate
+//! contains sockets. The page `guide::sockets` describes these sockets. This chapter is for programs that use libraries
+//! of tokio or smol. This chapter also shows how an application on tokio or smol can use processes.
 //!
-//! A process may await any future. Some futures need their own runtime, for example the sockets and timers of tokio.
-//! There are two ways to combine the runtimes:
+//! A process may await any future. Some futures need another runtime, for example the sockets and timers of tokio need
+//! the runtime of tokio. There are two ways to combine a runtime of this crate with another runtime:
 //!
 //! | | own workers | guest |
 //! |---|---|---|
@@ -16,14 +16,14 @@
 //!
 //! If the runtime has its own workers, the sockets of tokio and smol cost more than the sockets of this crate. The
 //! reactor of tokio or smol wakes the process from another thread, so each wake-up costs a switch between threads. In a
-//! guest runtime, a helper thread polls the sockets of this crate. Then each wake-up also costs a switch between
-//! threads.
+//! guest runtime, a helper thread polls the sockets of this crate. Therefore, in a guest runtime, each wake-up by a
+//! socket of this crate also costs a switch between threads.
 //!
 //! With both ways to combine the runtimes, the tasks of the other runtime can spawn processes, send messages, call
 //! processes, and wait for exits. These tasks need a [`Host`](crate::Host), which is cheap to clone and works on any
 //! thread.
 //!
-//! The programs of this chapter need further crates:
+//! The programs of this chapter need the crates `tokio` and `smol`:
 //!
 //! ```text
 //! cargo add --path ../procession --features tokio
@@ -50,13 +50,14 @@
 //!
 //! With this context, `tokio::net`, `tokio::time`, and libraries that use these modules work in every process of the
 //! runtime. If the tokio runtime has the flavor `current_thread`, one thread must stay in `block_on` of the tokio
-//! runtime. This thread must not block there, in particular not in `block_on` of this crate. Otherwise tokio's timers
-//! and sockets never become ready.
+//! runtime. Inside this `block_on`, the thread must not block, in particular not in `block_on` of this crate. Otherwise
+//! tokio's timers and sockets never become ready.
 //!
 //! Without the feature `tokio`, use [`wrap_threads`](crate::Builder::wrap_threads), which works for any other runtime.
-//! This method wraps the workers and the threads of the blocking pool. It does not wrap a thread inside
-//! [`block_on`](crate::Runtime::block_on) or [`run`](crate::Runtime::run). Such a thread also runs processes, so it
-//! must enter the context itself. In this program, `#[tokio::main]` has entered the context:
+//! This method wraps the workers and the threads of the blocking pool. `wrap_threads` does not wrap a thread inside
+//! [`block_on`](crate::Runtime::block_on) or [`run`](crate::Runtime::run). Such a thread also runs processes, so the
+//! code of the program must enter the context on this thread. In this program, `#[tokio::main]` has entered the
+//! context:
 //!
 //! ```
 //! use procession::{Context, Exit, Reply, Runtime};
@@ -118,16 +119,17 @@
 //!
 //! A program without `#[tokio::main]` creates the tokio runtime with `tokio::runtime::Builder`, and enters the handle
 //! of this tokio runtime instead of `Handle::current()`. The program must keep the tokio runtime alive. If the program
-//! calls `block_on` of this crate, its thread enters the context too: `let _context = tokio.enter();`.
+//! calls `block_on` of this crate, the calling thread must also enter the context: `let _context = tokio.enter();`.
 //!
-//! A task of tokio should await a future of this crate, and not pass the future to `block_on` of this crate. A task
-//! that must call `block_on` wraps the call in `tokio::task::block_in_place`. Otherwise the call may wait forever for
-//! another task of tokio that was just spawned on the same thread: see [`Runtime::block_on`](crate::Runtime::block_on).
-//! Without the feature `tokio`, such a task also wraps the call in `tokio::task::unconstrained`.
+//! If a task of tokio needs the result of a future of this crate, the task should await the future, and not pass the
+//! future to `block_on` of this crate. If the task must call `block_on`, wrap the call in
+//! `tokio::task::block_in_place`. Otherwise the call may wait forever for another task of tokio that was just spawned
+//! on the same thread: see [`Runtime::block_on`](crate::Runtime::block_on). Without the feature `tokio`, also wrap the
+//! call in `tokio::task::unconstrained`.
 //!
 //! # tokio, as a guest
 //!
-//! A runtime with 0 workers has no thread of its own. When tokio polls the future of [`run`](crate::Runtime::run), this
+//! A runtime with 0 workers starts no worker thread. When tokio polls the future of [`run`](crate::Runtime::run), this
 //! future runs the processes:
 //!
 //! ```
@@ -208,9 +210,9 @@
 //!
 //! # axum, and other web frameworks
 //!
-//! Keep a [`Host`](crate::Host) in the state of the application. Each request handler then calls a process by its name.
-//! In the following program, the function `hit` takes the place of a request handler, but does not use the types of a
-//! framework:
+//! Keep a [`Host`](crate::Host) in the state of the application. Each request handler then calls a process by the name
+//! of the process. In the following program, the function `hit` is the request handler. This function does not use the
+//! types of a framework:
 //!
 //! ```
 //! use procession::{CallError, Context, Exit, Host, Name, Reply, Runtime};

@@ -114,13 +114,15 @@
 //! - The *strategy* determines which children are restarted together. [`one_for_one`](crate::Supervisor::one_for_one)
 //!   restarts only the child that exited. [`one_for_all`](crate::Supervisor::one_for_all) restarts all children that
 //!   run. [`rest_for_one`](crate::Supervisor::rest_for_one) restarts the child that exited and all running children
-//!   that were added after this child. A temporary child is stopped and not started again.
+//!   that were added after this child. If a temporary child runs at this time, the supervisor stops this child and does
+//!   not start the child again.
 //! - The [`RestartPolicy`](crate::RestartPolicy) of a child determines after which exits the supervisor restarts the
-//!   child. Default: after all exits.
-//! - The *intensity* limits the restarts within a time window. Default: 3 in 5 s. If the restarts exceed the intensity,
-//!   the supervisor stops its children and fails. The parent supervisor then restarts this supervisor, which starts all
-//!   its children again. If a supervisor without a parent fails, the program continues without its children. To end the
-//!   program in this case, await the join handle of the supervisor in `main`.
+//!   child. By default, the supervisor restarts the child after each exit.
+//! - The *intensity* limits the restarts within a time window. The default is 3 restarts in 5 s. If the restarts exceed
+//!   the intensity, the supervisor stops its children and fails. The parent supervisor then restarts the failed
+//!   supervisor, and the new instance starts all its children. If a supervisor without a parent fails, the program
+//!   continues without its children. To end the program in this case, await the join handle of the supervisor in
+//!   `main`.
 //! - [`Backoff`](crate::Backoff) delays restarts.
 //! - [`keep_mailbox`](crate::Child::keep_mailbox) keeps the unread messages for the next instance of the child. Without
 //!   this option, a send is refused while no instance of the child runs.

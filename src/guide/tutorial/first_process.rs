@@ -89,9 +89,9 @@
 //!
 //! # Processes that spawn processes
 //!
-//! Like the runtime, the context has methods that spawn processes, send messages, call processes, and sleep. The type
-//! `Context` is an abbreviation of [`Context<Payload>`](crate::Payload). Use the type `Context` for a process that
-//! receives messages of any type, or no messages:
+//! The context has methods that spawn processes, send messages, call processes, and sleep. The runtime also has methods
+//! for these operations. The type `Context` is an abbreviation of [`Context<Payload>`](crate::Payload). Use the type
+//! `Context` for a process that receives messages of any type, or no messages:
 //!
 //! ```
 //! use procession::{Context, Exit};

@@ -1,9 +1,9 @@
 //! Chapter 7: tests in virtual time, with many schedules of the processes.
 //!
-//! The processes of a program run in a different order in each run. If a test passes once, the test can still fail in
-//! another order. A [`Simulation`](crate::Simulation) runs the same processes on one thread. A *seed* determines the
-//! order of the processes, so the same seed gives the same run. [`check`](crate::check()) runs a scenario under many
-//! seeds.
+//! The processes of a program run in a different order in each run. Therefore a test that passes in one order can still
+//! fail in a different order. A [`Simulation`](crate::Simulation) runs the same processes on one thread. A *seed*
+//! determines the order of the processes, so the same seed gives the same run. [`check`](crate::check()) runs a
+//! scenario under many seeds.
 //!
 //! A scenario is an async function that takes a [`Host`](crate::Host). A scenario spawns processes and asserts results:
 //!
@@ -36,7 +36,7 @@
 //! ```
 //!
 //! Time is virtual. If no process can run, the virtual clock jumps to the next deadline. Therefore the two minutes of
-//! each run take no real time, and the measured time is exact.
+//! virtual time in each run take almost no real time, and the measured time is exact.
 //!
 //! # What a check finds
 //!

@@ -1,9 +1,9 @@
 //! Each account is a process. Accounts transfer money while random accounts are killed. At the end, the total of all
 //! balances equals the initial total, to the cent.
 //!
-//! A killed account is restarted from its data on disk. An account saves each payment before it sends the payment. The
-//! account sends a payment again until the receiver acknowledges the payment. The receiver credits each payment only
-//! once.
+//! A killed account is restarted with the data of this account on the disk. An account saves each payment before the
+//! account sends the payment. The account sends a payment again until the receiver acknowledges the payment. The
+//! receiver credits each payment only once.
 
 // The file `clippy.toml` forbids some types and methods in the source of the crate. This program may use these types
 // and methods.
@@ -44,8 +44,8 @@ struct Book {
     taken: BTreeSet<(Owner, u64)>,
 }
 
-/// Reads an account for a new instance of its process. After this read, the disk refuses writes of earlier instances,
-/// even if such a write is already in progress.
+/// Reads an account for a new instance of the account's process. After this read, the disk refuses writes of earlier
+/// instances of the process, even if such a write is already in progress.
 struct Load(Owner);
 impl Command for Load {
     type Reply = (u64, Book);
@@ -226,7 +226,7 @@ fn main() -> Result {
         .handle_async(move |Save(owner, instance, book): Save| {
             let disk = Arc::clone(&writes);
             async move {
-                // Because of this delay, kills can happen between the request for a write and the write itself.
+                // Because of this delay, a kill can happen after the request for a write and before the write.
                 smol::future::yield_now().await;
                 disk.save(owner, instance, book)
             }

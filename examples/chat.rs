@@ -57,8 +57,8 @@ impl Room {
 
     fn leave(&mut self, user: Pid, how: &str, ctx: &Context<InRoom>) {
         if let Some(Member { name, monitor, .. }) = self.0.remove(&user) {
-            // A user may join and leave repeatedly. Without this call, the monitors of this user would accumulate in
-            // this process.
+            // A user may join and leave repeatedly. Without the next line, the monitors of this user would accumulate
+            // in this process.
             ctx.demonitor_flush(monitor);
             self.tell(&format!("* {name} leaves{how}"));
         }
@@ -85,7 +85,8 @@ impl Room {
         }
     }
 
-    /// Ends the room if it is empty. A user may have sent its `Join` already, so the room first reads its mailbox.
+    /// Ends the room if the room is empty. A user may have sent a `Join` already, so the room first reads the messages
+    /// in its mailbox.
     fn next(&mut self, ctx: &mut Context<InRoom>) -> Next<()> {
         while self.0.is_empty() {
             match ctx.try_receive() {
@@ -119,14 +120,15 @@ impl Server for Room {
 /// Line of a client. `None` is the end of the stream.
 type Line = Option<String>;
 
-/// Enters a room. If the room does not exist, this function starts it.
+/// Enters a room. If the room does not exist, this function starts the room.
 async fn join(ctx: &Context<Line>, room: &str, user: &str, socket: &Address<String>) -> Result<Address<InRoom>, Exit> {
     loop {
         // The process of the room is not a child of this process, so the room exists until its last user has left.
         let process = ctx.host().process().name(format!("room {room}"));
         let request = |reply| InRoom::Join(ctx.pid(), user.to_owned(), socket.clone(), reply);
         let joined = process.spawn_or_call(request, |ctx| Room::default().serve(ctx))?;
-        // If the last user has just left, the room may end without a reply. The next attempt starts a new room.
+        // If the last user has just left, the room may end without a reply. The next iteration of the loop then starts
+        // a new room.
         if let Ok(room) = ctx.run_until_cancelled(joined).await? {
             return Ok(room);
         }
@@ -148,7 +150,7 @@ async fn user(mut ctx: Context<Line>, name: String, socket: Address<String>) -> 
             }
             (_, Some(address)) => {
                 // While this call waits for the room, this process receives no lines. When the mailbox of this process
-                // is full, the reader waits, too.
+                // is full, the process `reader` also waits.
                 if address.call(|reply| InRoom::Say(ctx.pid(), line, reply)).await.is_err() {
                     room = None;
                     socket.send("* the room has ended: join it again".into())?;

@@ -37,8 +37,8 @@ impl Command for Unheard {
 async fn body(ctx: Context) -> Result<(), Exit> {
     println!("1 + 2 = {}", ctx.perform(Add(1, 2)).await?);
 
-    // Several commands are in flight. The answers may arrive in any order, and each future resolves to the answer of
-    // its own command.
+    // Several commands are in flight. The answers may arrive in any order, and each future resolves to the answer to
+    // the command of this future.
     let mut slow: FuturesUnordered<_> = (1..=3).map(|n| ctx.perform(Slow(n))).collect();
     let mut sum = 0;
     while let Some(n) = slow.next().await {
@@ -58,7 +58,7 @@ async fn body(ctx: Context) -> Result<(), Exit> {
     let shouted = ctx.perform(NamedCommand::new("shout").arg("hello".to_owned())).await?;
     println!("{}", shouted.downcast::<String>().unwrap_or_default());
 
-    // The time limit expires before the handler answers. The handler sees that its command is cancelled.
+    // The time limit expires before the handler answers. The handler detects that the command is cancelled.
     let late = ctx.perform(Later(60_000)).timeout(Duration::from_millis(5)).await;
     assert!(matches!(late, Err(Failure::TimedOut)));
     let missing = ctx.perform(Unheard).await;

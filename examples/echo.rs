@@ -16,7 +16,7 @@ use procession::{Context, Exit, Result, Runtime, signal};
 /// Longest time that the shutdown waits for the processes.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Sends back the bytes of one connection, until the peer closes its side or this process is cancelled.
+/// Sends back the bytes of one connection, until the peer closes its write direction or this process is cancelled.
 async fn connection(ctx: Context, mut stream: TcpStream) -> Result<(), Exit> {
     let mut buf = vec![0; 8 << 10];
     loop {

@@ -56,8 +56,9 @@ impl Command for Wait {
     type Reply = ();
 }
 
-/// Body of a player: receives a token, calls `yield_now`, does one operation, and passes the token on. The kind of the
-/// player selects the operation.
+/// Body of a player. The player receives a token, calls `yield_now`, and does one operation. If there is a next player,
+/// the player passes the token to the next player. The kind of the player selects the operation: a sleep, a command, or
+/// nothing.
 async fn player(mut ctx: Context<u64>, kind: usize, next: Option<Address<u64>>) -> Result<u64, Exit> {
     let token = ctx.receive().await?;
     for _ in 0..3 {

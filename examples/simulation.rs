@@ -1,5 +1,5 @@
 //! A simulation finds an order of events in which a wrong protocol loses money. For a correct protocol, the simulation
-//! finds no order that loses money. At the end, the program simulates a year of virtual time within a moment.
+//! finds no order that loses money. At the end, the program simulates a year of virtual time in a short real time.
 //!
 //! Two clerks move money between two accounts. The accounts are processes. With the wrong protocol, a clerk reads a
 //! balance and then writes the new balance. With the correct protocol, a clerk sends the change to the account.
@@ -27,8 +27,8 @@ async fn account(mut ctx: Context<Account>, mut balance: i64) -> Result<(), Exit
     }
 }
 
-/// Reads the balance, then writes the new balance. If the other clerk changes the balance in between, this change is
-/// lost.
+/// Reads the balance, then writes the new balance. If the other clerk changes the balance between the read and the
+/// write, this change is lost.
 async fn careless(account: &Address<Account>, amount: i64) -> Result<(), Exit> {
     let balance = account.call(Account::Read).await?;
     account.send(Account::Write(balance + amount))?;
@@ -66,7 +66,7 @@ async fn transfers(host: Host, days: i64, is_careful: bool) -> Result<(), Exit> 
 
 fn main() -> procession::Result {
     // Each seed gives a different order of events. After the first failed run, `check` searches for a smaller run that
-    // also fails. Then `check` panics. The message of the panic tells how to repeat the run.
+    // also fails. Then `check` panics. The message of the panic states how to repeat the run.
     panic::set_hook(Box::new(|_| ()));
     let found = panic::catch_unwind(AssertUnwindSafe(|| check(0..1_000, |host| transfers(host, 2, false))));
     let _ = panic::take_hook();

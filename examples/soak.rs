@@ -225,7 +225,7 @@ async fn monkey(ctx: Context, books: Arc<Books>) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Resident memory of this program in bytes, or `None` if the system does not report it.
+/// Resident memory of this program in bytes, or `None` if the system does not report the resident memory.
 fn resident() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     Some(statm.split(' ').nth(1)?.parse::<u64>().ok()? * 4096)

@@ -88,7 +88,7 @@ fn main() -> procession::Result {
     println!("\nthe door can't be mended:");
     let mut opened = 0;
     while !restaurant.is_finished() {
-        // Between the exit of the door and its restart, the name belongs to no process, and the send fails.
+        // Between the exit of the process `door` and its restart, no process has this name, and the send fails.
         opened += u64::from(rt.send(DOOR, ()).is_ok());
         std::thread::yield_now();
     }

@@ -54,7 +54,7 @@ written); 2 for wrong arguments or a missing DIR; 130 after Ctrl-C.";
 const CHUNK: usize = 64 * 1024;
 /// Number of entries of a folder that one command lists.
 const LISTED: usize = 256;
-/// When a mapper has gathered this number of distinct words, it passes words to a shard.
+/// When a mapper has gathered this number of distinct words, the mapper passes words to a shard.
 const GATHERED: usize = 4096;
 const SHARDS: usize = 8;
 const TOP: usize = 20;
@@ -111,7 +111,7 @@ fn list_dir(ListDir(listing): ListDir) -> <ListDir as Command>::Reply {
 }
 
 /// Command that returns the next chunk of a file. The command passes the open file and the buffer to the handler, and
-/// the answer passes them back.
+/// the answer passes both the file and the buffer back.
 enum ReadFile {
     Open(PathBuf),
     More(File, Vec<u8>),

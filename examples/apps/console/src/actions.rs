@@ -42,14 +42,14 @@ impl App {
         self.ask_about_process("set_priority", &[("priority", next)])
     }
 
-    /// If the process is suspended, asks whether to resume it. Otherwise asks whether to suspend it.
+    /// If the process is suspended, asks whether to resume the process. Otherwise asks whether to suspend the process.
     pub(crate) fn ask_about_suspension(&mut self) -> Effect {
         let is_suspended = self.selected_row().is_some_and(|row| row.state.as_deref() == Some("Suspended"));
         self.ask_about_process(if is_suspended { "resume" } else { "suspend" }, &[])
     }
 
-    /// Asks about the restart of the selected child. A child that does not run has no pid, so its supervisor and its
-    /// name identify it.
+    /// Asks about the restart of the selected child. A child that does not run has no pid, so the name of the child and
+    /// the supervisor identify the child.
     pub(crate) fn ask_about_restart(&mut self) -> Effect {
         if self.view != View::Tree {
             return self.ask_about_process("restart_child", &[]);

@@ -1,5 +1,5 @@
 //! The state of the console. The state handles keys and replies, and returns the next requests. The state does no input
-//! or output, so tests can drive it.
+//! or output, so tests can call its methods without a terminal and without a server.
 
 use std::collections::VecDeque;
 
@@ -52,7 +52,7 @@ pub enum View {
     Tree,
     /// The tables of names, groups, timers and handlers.
     Registry,
-    /// The live trace of one process. This view has no tab of its own.
+    /// The live trace of one process. The list of tabs does not contain this view.
     Trace,
 }
 
@@ -186,8 +186,9 @@ pub struct App {
     pub tree: Tree,
     pub registry: Registry,
     pub trace: Trace,
-    /// For each worker that runs a task: the number of the worker, the pid of the process, the number of polls of the
-    /// worker, and a time. This is the earliest time at which the worker was certainly in its present poll.
+    /// An entry for each worker that runs a task. The entry contains the index of the worker, the pid of the process,
+    /// the number of polls of the worker, and a time. At this time, the worker was certainly in its present poll. The
+    /// console knows no earlier time for which this is certain.
     pub since: Vec<(u64, Option<String>, u64, u64)>,
 }
 
@@ -197,8 +198,8 @@ impl App {
         Self { target, ..Self::default() }
     }
 
-    /// The requests for the present view. `hello` comes first, because the program may have been restarted. The reply
-    /// to `hello` then names the new program.
+    /// The requests for the present view. `hello` comes first, because the program may have been restarted. After a
+    /// restart, the reply to `hello` names the new program.
     pub fn requests(&self) -> Vec<Request> {
         let mut all = vec![("hello", Vec::new())];
         match self.view {
@@ -238,7 +239,7 @@ impl App {
         self.needs_trace().then(|| self.trace.further_request()).flatten()
     }
 
-    /// Whether the present view shows the live trace, or a figure from the live trace.
+    /// Whether the present view shows the live trace, or a number that is computed from the live trace.
     fn needs_trace(&self) -> bool {
         self.view == View::Trace || self.measures_messages()
     }
@@ -289,7 +290,7 @@ impl App {
             }
             "overview" => {
                 let next: Overview = parse(value)?;
-                // In a container, the restarted program has the same process id and node.
+                // In a container, the restarted program can have the same process id and node.
                 if self.snapshots.back().is_some_and(|last| next.metrics.elapsed_ns < last.elapsed_ns) {
                     self.forget();
                 }
@@ -363,7 +364,7 @@ impl App {
         }
     }
 
-    /// Forgets the readings of an earlier program. The counters of the new program begin at 0.
+    /// Removes the readings of an earlier program. The counters of the new program begin at 0.
     fn forget(&mut self) {
         self.snapshots.clear();
         self.history.clear();

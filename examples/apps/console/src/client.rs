@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 /// Version of the protocol that this console knows.
 const VERSION: u64 = 1;
 
-/// Time in which the server must reply.
+/// Longest time until the server must have replied.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longest line that the console accepts. A line of the server has at most 1 MiB.
@@ -45,7 +45,7 @@ impl fmt::Display for Target {
 pub enum Error {
     /// The connection has failed.
     Io(io::Error),
-    /// The server speaks another protocol.
+    /// The server uses a different protocol.
     Protocol(String),
     /// The server has refused the request.
     Refused {
@@ -97,7 +97,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Adds the usual cause of an error to its text. Returns the error unchanged if the cause is not known.
+/// Adds the usual cause of an error to the text of the error. Returns the error unchanged if the cause is not known.
 fn explained(error: io::Error, is_path: bool) -> io::Error {
     use io::ErrorKind as Kind;
     let hint = match (error.kind(), is_path) {
@@ -130,10 +130,12 @@ fn connect_tcp(address: &str) -> io::Result<TcpStream> {
 }
 
 impl Client {
-    /// Connects to a program, and checks the version of its protocol. Sends the token to a TCP socket.
+    /// Connects to a program, and checks the version of the protocol that the program uses. If the socket is a TCP
+    /// socket, also sends the token.
     ///
     /// # Errors
-    /// Returns an error if the program cannot be reached, refuses the client, or speaks another version.
+    /// Returns an error if the program cannot be reached, refuses the client, or uses a different version of the
+    /// protocol.
     pub fn connect(target: &Target) -> Result<Self, Error> {
         let (stream, token) = match target {
             Target::Path(path) => (connect_unix(path, TIMEOUT).map_err(|error| explained(error, true))?, None),
@@ -211,7 +213,8 @@ fn refused(reply: &Value) -> Result<(), Error> {
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Connects to a Unix socket within the time `limit`. While the program is suspended, for example by `SIGSTOP`, the
-/// system queues only a few connections for it. While this queue is full, a blocking connect waits without a limit.
+/// system queues only a few connections for the program. While this queue is full, a blocking connect waits without a
+/// limit.
 #[cfg(unix)]
 fn connect_unix(path: &std::path::Path, limit: Duration) -> io::Result<Box<dyn Stream>> {
     use std::os::unix::net::UnixStream;
@@ -246,7 +249,7 @@ fn connect_unix(_: &std::path::Path, _: Duration) -> io::Result<Box<dyn Stream>>
     Err(io::Error::new(io::ErrorKind::Unsupported, "a path needs Unix; use --tcp"))
 }
 
-/// Only on Linux, a connect waits while the queue of the server is full.
+/// These tests run only on Linux, because on other systems a connect fails while the queue of the server is full.
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::path::Path;

@@ -1,5 +1,5 @@
-//! The keys of the console. Each key is listed once, with the views that use it and the text at the bottom of the
-//! screen.
+//! The keys of the console. The table lists each key once, with the views that use the key and with the text at the
+//! bottom of the screen.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -18,7 +18,7 @@ pub enum Command {
     Down,
     /// Shows the process of the selected row.
     Open,
-    /// Leaves the view of one process, or its trace.
+    /// Leaves the view of one process, or the view of the trace of this process.
     Back,
     /// Sorts by the next column.
     NextColumn,
@@ -36,7 +36,7 @@ pub enum Command {
     Kill,
     /// Changes the priority of the process.
     Priority,
-    /// Suspends the process, or resumes it.
+    /// Suspends the process, or resumes the process.
     Suspend,
     /// Starts the live trace of the process.
     Trace,

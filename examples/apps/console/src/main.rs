@@ -168,8 +168,8 @@ fn run(options: Options) -> Result<ExitCode, Failure> {
     Ok(check(&options.conditions, &reading))
 }
 
-/// Checks the conditions of `--fail-if`. If one condition holds, it decides the exit status, even if other conditions
-/// cannot be checked.
+/// Checks the conditions of `--fail-if`. If one condition holds, this condition decides the exit status, even if other
+/// conditions cannot be checked.
 fn check(conditions: &[Condition], reading: &Reading) -> ExitCode {
     let (mut holds, mut is_unknown) = (false, false);
     for condition in conditions {

@@ -1,4 +1,4 @@
-//! The replies of the server as data, and figures that are computed from two replies. Unknown fields are ignored, and
+//! The replies of the server as data, and numbers that are computed from two replies. Unknown fields are ignored, and
 //! missing fields have their default values, so the console works with older and newer servers.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ pub struct Overview {
     pub metrics: Metrics,
 }
 
-/// Snapshot of all figures of a runtime.
+/// Snapshot of all metrics of a runtime.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the protocol documents the fields")]
@@ -72,7 +72,8 @@ pub struct CommandTime {
     pub time: Histogram,
 }
 
-/// A distribution. Each bucket is a pair: the upper bound of its durations in ns, and the number of its durations.
+/// A distribution of durations. Each bucket is a pair of numbers: the upper bound of the bucket in ns, and the number
+/// of durations in the bucket.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the protocol documents the fields")]
@@ -283,7 +284,8 @@ pub struct Worker {
     pub process: Option<String>,
     pub polls: Option<u64>,
     pub blocked_since_ns: Option<u64>,
-    /// Whether another worker has taken the place of a blocked worker. An older server does not send this field.
+    /// Whether another thread does the work of this worker while this worker is blocked. An older server does not send
+    /// this field.
     pub is_replaced: Option<bool>,
 }
 
@@ -379,8 +381,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Returns a text about a child, and the fields that identify it: its supervisor, and its name or its pid. Returns
-    /// `None` if the row has no supervisor, or if the child has neither a name nor a pid.
+    /// Returns a text about a child, and the fields that identify the child: the pid of the supervisor, and the name or
+    /// the pid of the child. Returns `None` if the row has no supervisor, or if the child has neither a name nor a pid.
     pub fn child(&self, row: usize) -> Option<(String, [(&'static str, String); 2])> {
         let child = self.rows.get(row)?;
         // The rows of the children follow the row of their supervisor.

@@ -1,6 +1,6 @@
 //! Steps through a recording. The player shows one moment of the recording: the moment after a certain number of
-//! events. A step in either direction costs the same, because each event contains the state of its track before the
-//! event.
+//! events. A step to the next event and a step to the previous event have the same cost, because each event contains a
+//! link to the state of its track before the event.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
@@ -201,7 +201,7 @@ mod tests {
         player.handle_key(&KeyEvent::new(code, KeyModifiers::NONE))
     }
 
-    /// All that the player shows about a moment.
+    /// The data that the player shows about a moment.
     fn moment(player: &Player) -> String {
         let tracks = 0..player.recording.tracks.len();
         let slices = |track: usize| match player.track(track).kind {
@@ -256,7 +256,7 @@ mod tests {
             without_state += alive.iter().filter(|track| player.open(**track).next().is_none()).count();
             tracks.iter().zip(&mut lives).for_each(|(track, life)| life.push(alive.contains(track)));
         }
-        // Each process appears in the list once, and disappears once.
+        // Each process enters the list once, and leaves the list once.
         for life in &lives {
             assert_eq!(life.windows(2).filter(|pair| pair[0] != pair[1]).count(), 2, "{life:?}");
         }

@@ -45,7 +45,7 @@ struct Counts {
 }
 
 impl Rates {
-    /// Adds a reading. If the reading is about another process, forgets the earlier readings.
+    /// Adds a reading. If the reading is about another process, removes the earlier readings.
     pub fn add(&mut self, details: &Details) {
         let (pid, now, steps) = (&details.info.pid, details.now_ns, details.info.steps);
         let is_same = *pid == self.pid && self.last.is_some_and(|(time, count)| time <= now && count <= steps);
@@ -71,9 +71,9 @@ impl MessageRates {
 
     /// Adds a reading of the live trace. A new trace counts from zero.
     ///
-    /// A process with many messages exceeds the limits of the trace. The trace then drops whole turns, and counts the
-    /// events that it has dropped. The console assumes that the lost events contain the same share of messages as the
-    /// other events.
+    /// A process with many messages exceeds the limits of the trace. The trace then skips whole turns, and counts the
+    /// skipped events as lost. The console assumes that the lost events contain the same share of messages as the other
+    /// events.
     pub fn add(&mut self, trace: &Trace) {
         let Trace { now_ns, received, read: events, lost, .. } = *trace;
         let now = Counts { now_ns, received, events, lost };
@@ -87,7 +87,7 @@ impl MessageRates {
         push(&mut self.rates, per_second(received.saturating_sub(last.received) as f64 * share, now_ns - last.now_ns));
     }
 
-    /// Forgets the counts of the last trace, because a new trace begins.
+    /// Removes the counts of the previous trace, because a new trace begins.
     pub fn restart(&mut self) {
         self.last = None;
     }

@@ -20,7 +20,8 @@ use crate::recording::proto::{Fields, Invalid, Value};
 /// Maximum length of a packet in bytes. A packet contains at most one event, and possibly the table of all names.
 const LONGEST_PACKET: u64 = 16 << 20;
 
-/// Index of the text `…`. This text replaces an unknown name, and each name that exceeds the limit of the texts.
+/// Index of the text `…`. This text replaces each unknown name, and each name for which the limit of the texts leaves
+/// no room.
 const UNKNOWN: u32 = 0;
 
 /// Index that means "no event".
@@ -141,7 +142,7 @@ impl From<io::Error> for Error {
     }
 }
 
-/// Texts, each of which is stored once.
+/// A table of texts. The table stores each distinct text once.
 #[derive(Debug)]
 struct Texts {
     numbers: HashMap<Rc<str>, u32>,
@@ -567,7 +568,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The trace of a simulation with a process `ping` that gets three messages, and a process that sends them.
+    /// The trace of a simulation with two processes. The process `pong` sends three messages to the process `ping`.
     pub(crate) fn trace() -> Vec<u8> {
         let (mut simulation, bytes) = (Simulation::new(1), Shared::default());
         let trace = simulation.host().start_trace_to(bytes.clone()).unwrap();

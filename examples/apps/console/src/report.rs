@@ -24,7 +24,8 @@ const TABLE_ROWS: u64 = 200;
 /// this limit.
 const EDGES: u64 = 100;
 
-/// Minimum age of a command without an answer, in ns. [`Condition::Finding`] ignores such a command if it is younger.
+/// Minimum age of a command without an answer, in ns. [`Condition::Finding`] ignores a younger command without an
+/// answer.
 const UNANSWERED: u64 = 1_000_000_000;
 
 /// Condition of `--fail-if`.
@@ -32,14 +33,16 @@ const UNANSWERED: u64 = 1_000_000_000;
 pub enum Condition {
     /// The wait-for graph contains a deadlock.
     Deadlock,
-    /// A worker is blocked: its step is long, or has called `block_in_place` and has not returned.
+    /// A worker is blocked: the step of the worker is long, or the step has called `block_in_place` and has not
+    /// returned.
     BlockedWorker,
     /// A process has panicked since the start of the runtime.
     Panic,
     /// `Host::explain` returns a finding. A command without an answer counts only if it is at least as old as
     /// [`UNANSWERED`].
     Finding,
-    /// A supervisor has used up its restarts. If a child must be restarted once more, the supervisor exits.
+    /// A supervisor has used up its restarts. If the supervisor must restart a child one more time, the supervisor
+    /// exits.
     NoRestartsLeft,
 }
 
@@ -61,8 +64,8 @@ impl Condition {
     /// Returns whether the condition holds.
     ///
     /// # Errors
-    /// Returns an error with the reason if the reading does not contain the figure. Without this error, a missing
-    /// figure would count as 0.
+    /// Returns an error with the reason if the reading does not contain the value that the condition needs. Without
+    /// this error, a missing value would count as 0.
     pub fn holds(self, reading: &Reading) -> Result<bool, String> {
         let json = &reading.json;
         match self {
@@ -116,7 +119,8 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Reads all figures. `traced` contains the pid of a process and the duration of its trace.
+    /// Reads all data of the report. `traced` contains the pid of a process and the duration of the trace of this
+    /// process.
     ///
     /// # Errors
     /// Returns the error of a request.
@@ -174,7 +178,7 @@ impl Reading {
     /// Returns whether the restart budget of a supervisor is used up.
     ///
     /// # Errors
-    /// Returns an error if the budget of a supervisor is not known, unless a known budget is used up.
+    /// Returns an error if no known budget is used up and the budget of a supervisor is not known.
     fn has_no_restarts_left(&self) -> Result<bool, String> {
         if self.supervisors().any(|(_, supervisor)| supervisor.restarts_left == Some(0)) {
             return Ok(true);
@@ -397,7 +401,7 @@ mod tests {
         );
         // The condition holds if one budget is used up, even if other budgets are not known.
         assert_eq!(holds(&[silent, old, poor, rich], 1_000), Ok(true));
-        // An older server does not tell which children are supervisors.
+        // The reply of an older server does not state which children are supervisors.
         assert!(holds(&[json!({ "pid": "<1.8.1>", "supervisor": null })], 1).is_err());
     }
 

@@ -18,7 +18,7 @@ const FOREGROUND: &str = "#d6d9de";
 /// Characters of a chart: bars whose heights are one to eight eighths of a cell.
 const BARS: &str = "▁▂▃▄▅▆▇█";
 
-/// Returns the image of a screen. `label` describes the image for readers who cannot see it.
+/// Returns the image of a screen. `label` is a description of the image for readers who cannot see the image.
 pub fn render(buffer: &Buffer, label: &str) -> String {
     let (columns, lines) = (buffer.area.width, buffer.area.height);
     let (width, height) = (columns * CELL.0 + 2 * MARGIN, lines * CELL.1 + 2 * MARGIN);
@@ -69,7 +69,8 @@ fn run(svg: &mut String, cells: &[&Cell], column: u16, line: u16) {
     let bold = if modifiers.contains(Modifier::BOLD) { " font-weight=\"bold\"" } else { "" };
     let dim = if modifiers.contains(Modifier::DIM) { " opacity=\"0.65\"" } else { "" };
     for (at, word) in words(&text) {
-        // The text gets exactly the width of its cells, whatever the width of the font is.
+        // The text gets exactly the width of its cells, even if the characters of the font are wider or narrower than a
+        // cell.
         let (x, y) = (x + at * CELL.0, y + BASE);
         let length = word.chars().count() as u16 * CELL.0;
         let word = escaped(word);

@@ -12,8 +12,8 @@ use crate::player::{Player, Reaction};
 use crate::{keys, views};
 
 /// Maximum number of additional requests for live trace events in one refresh. The server keeps at most 4,096 events,
-/// and a request takes 1,000 events. Without this limit, a process with many events would keep the console from drawing
-/// the screen.
+/// and a request takes 1,000 events. Without this limit, the console would never draw the screen while a process causes
+/// many events.
 const MORE_PARTS: u32 = 4;
 
 /// Connection that is opened again after an error.
@@ -119,7 +119,7 @@ fn step_through(terminal: &mut DefaultTerminal, player: &mut Player) -> io::Resu
     }
 }
 
-/// Asks for the figures of the present view. If the connection is lost, the function sends no further requests.
+/// Requests the data of the present view. If the connection is lost, the function sends no further requests.
 pub fn refresh(connection: &mut Connection, app: &mut App) {
     refresh_with(app, |request| connection.request(request));
 }

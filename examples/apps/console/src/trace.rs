@@ -20,7 +20,7 @@ const PART: u64 = 1_000;
 pub const LONGEST: Duration = Duration::from_secs(600);
 
 /// Limits of a trace on the screen: the number of events, the number of events per second, and the duration in ms. The
-/// server permits no larger number of events, and no longer duration.
+/// server refuses a larger number of events and a longer duration.
 const LIMITS: (u64, u64, u64) = (100_000, 1_000, LONGEST.as_millis() as u64);
 
 /// Limits of a trace for scripts: the number of events, and the number of events per second.
@@ -39,7 +39,7 @@ pub enum Phase {
     Wanted,
     /// The trace runs.
     Running,
-    /// The trace has ended, for this reason.
+    /// The trace has ended. The field contains the reason.
     Ended(String),
 }
 
@@ -71,7 +71,8 @@ impl Trace {
         Self { phase: Phase::Wanted, pid: pid.to_owned(), max_rate: LIMITS.1, ..Self::default() }
     }
 
-    /// A new trace that measures the number of messages. The server permits no larger rate.
+    /// A new trace that measures the number of messages. The rate of this trace is the maximum rate that the server
+    /// permits.
     pub fn to_measure(pid: &str) -> Self {
         Self { max_rate: REPORT_LIMITS.1, ..Self::of(pid) }
     }
@@ -95,7 +96,8 @@ impl Trace {
         (self.phase == Phase::Running && self.unread != 0).then(next_part)
     }
 
-    /// Returns the request that ends a running trace. The console sends this request when it shows another view.
+    /// Returns the request that ends a running trace. The console sends this request when the console shows another
+    /// view.
     pub fn stop(&self) -> Option<Request> {
         (self.phase == Phase::Running).then(|| ("stop_trace", Vec::new()))
     }

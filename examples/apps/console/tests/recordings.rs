@@ -1,4 +1,4 @@
-//! The player opens each kind of recording, and steps through its events in both directions.
+//! The player opens each kind of recording, and steps through the events of the recording in both directions.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,8 +30,9 @@ impl Drop for Folder {
     }
 }
 
-/// Opens the file, and shows its moments: first with backward steps from the last event, then with forward steps. Both
-/// ways must show the same screens. Returns the screens of the first and the last events.
+/// Opens the file, and shows the moments of the recording: first with backward steps from the last event, then with
+/// forward steps. The steps in both directions must show the same screens. Returns the screens of the first and the
+/// last events.
 fn step_both_ways(path: &Path) -> Vec<String> {
     let mut player = Player::new(Recording::open(path).unwrap());
     player.handle_key(&KeyCode::End.into());

@@ -24,8 +24,9 @@ use procession_console::views::buffer;
 use ratatui::crossterm::event::KeyCode;
 use serde_json::{Value, json};
 
-/// The images: the name, the keys that lead to the view, the number of readings, and the time between two readings in
-/// ms. Only one turn in 64 is measured, so the view of the workers needs a long time between two readings.
+/// The images. Each entry contains the name of the image, the keys that open the view, the number of readings, and the
+/// time between two readings in ms. Only one turn in 64 is measured, so the view of the workers needs a long time
+/// between two readings.
 const SCREENS: [(&str, &str, usize, u64); 9] = [
     ("overview", "", 80, 200),
     ("processes", "2", 2, 200),
@@ -72,7 +73,7 @@ impl Drop for Demo {
 }
 
 /// Runs `console-demo`, and records the replies for each image. Most readings affect only the charts and the measured
-/// times of an image. For such a reading, the record contains only the figures that the image needs. If `is_short`,
+/// times of an image. For such a reading, the record contains only the values that the image needs. If `is_short`,
 /// takes as few readings as possible.
 fn record(is_short: bool) -> Value {
     let demo = Demo::start();
@@ -230,11 +231,11 @@ fn assert_same_keys(path: &str, recorded: &Value, fresh: &Value) {
     }
 }
 
-/// If a reply has a new field, the recorded replies do not contain it. The images then show screens that the present
-/// program never shows.
+/// If a reply has a new field, the recorded replies do not contain this field. The images then show screens that the
+/// present program never shows.
 #[test]
 fn the_recorded_replies_have_the_same_keys_as_fresh_replies() {
-    // If `SCREENSHOTS` is set, the other test may replace the recorded replies at the same time.
+    // If `SCREENSHOTS` is set, the test of the images may replace the recorded replies at the same time.
     if std::env::var_os("SCREENSHOTS").is_some() {
         return;
     }

@@ -303,8 +303,8 @@ fn scripts_get_text_or_json_and_an_exit_status() {
     assert_eq!(status(&["--fail-if", "no-restarts-left"]), Some(0));
 }
 
-/// While no supervisor answers, the restart budgets are not known. But if another condition holds, the other condition
-/// decides the exit status.
+/// While no supervisor answers, the restart budgets are not known. But if a condition that does not need the budgets
+/// holds, this condition decides the exit status.
 #[test]
 fn a_condition_that_cannot_be_checked_is_an_error() {
     let folder = Folder::new("unknown");
@@ -338,7 +338,7 @@ fn a_condition_that_cannot_be_checked_is_an_error() {
     rt.block_on(blocked).unwrap();
 }
 
-/// The error of a common mistake states the cause, and what to do.
+/// The error message for a common mistake states the cause of the error, and what the user must do.
 #[test]
 fn the_error_of_a_common_mistake_states_what_to_do() {
     let (folder, recording) = record("mistakes");
@@ -411,7 +411,8 @@ fn the_error_of_a_common_mistake_states_what_to_do() {
     assert!(text.ends_with("; no program listens at this address: see Builder::console_tcp\n"), "{text}");
 }
 
-/// A reader such as `head -1` ends before the console has printed everything. The exit status stays the same.
+/// A reader such as `head -1` ends before the console has printed everything. The early end of the reader does not
+/// change the exit status of the console.
 #[test]
 fn a_closed_output_is_no_error() {
     let demo = Demo::start("closed");
@@ -439,7 +440,7 @@ fn a_closed_output_is_no_error() {
     }
 }
 
-/// 9.6f: the console shows the live trace of a process, and prints it for scripts.
+/// 9.6f: the console shows the live trace of a process, and prints the trace for scripts.
 #[test]
 fn a_process_is_traced_on_the_screen_and_for_scripts() {
     let demo = Demo::start("trace");
@@ -585,7 +586,8 @@ fn a_flight_record_of_a_running_program_is_opened() {
     player.wait_for("event 3 at +");
     player.press("p");
     player.wait_for("event 2 at +");
-    // The last events of the flight record end the last state of each process. So the last moment has no process.
+    // The last events of the flight record end the last state of each process. So the screen of the last moment shows
+    // no process.
     player.press("G");
     player.wait_for("(0 processes)");
     let mut last = player.wait_for("event ");

@@ -2,7 +2,7 @@
 //! symptom in a real program, attaches the console, and looks for this part on the screen.
 //!
 //! The page shortens the pids and the paths of types. On the page and on the screen, the test replaces pids and
-//! durations by the same text. It ignores line breaks and the number of spaces.
+//! durations by the same text. The test ignores line breaks and the number of spaces.
 
 #![cfg(unix)]
 
@@ -58,7 +58,8 @@ fn outputs(section: &str) -> Vec<(char, String)> {
     found
 }
 
-/// Replaces what differs from run to run: pids, durations, and the characters of charts. Joins all lines.
+/// Replaces the parts of a text that differ from run to run: pids, durations, and the characters of charts. Joins all
+/// lines.
 fn plain(text: &str) -> String {
     let text = text
         .replace("troubleshooting::", "app::")
@@ -154,7 +155,7 @@ fn builder(test: &str, workers: usize) -> Builder {
     Runtime::builder().workers(workers).console(socket(test))
 }
 
-// The bodies of the processes. The types of these functions are on the screen.
+// The bodies of the processes. The screen shows the types of these functions.
 
 async fn spin(ctx: Context) {
     loop {

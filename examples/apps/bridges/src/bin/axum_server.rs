@@ -2,7 +2,7 @@
 //!
 //!     cargo run -p bridges --bin axum_server
 //!
-//! axum and its sockets run on tokio. The processes run on the workers of their own runtime. The state of the
+//! axum and its sockets run on tokio. The processes run on the workers of a procession runtime. The state of the
 //! application is a [`Host`], with which each request handler can call processes.
 
 use std::net::SocketAddr;

@@ -21,18 +21,18 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Sends back the bytes of one connection.
 async fn echo(ctx: Context, stream: TcpStream, tls: TlsAcceptor) -> Result<(), Exit> {
     let accepted = ctx.run_until_cancelled(ctx.timeout(HANDSHAKE, tls.accept(stream))).await?;
-    // If a client does not complete the handshake in time, the server disconnects it. If the handshake fails, the
-    // client is the cause. So the process of the connection ends without a failure.
+    // If a client does not complete the handshake in time, the server disconnects the client. If the handshake fails,
+    // the client is the cause. So the process of the connection ends without a failure.
     let Ok(Ok(mut stream)) = accepted else { return Ok(()) };
     let mut buf = vec![0; 8 << 10];
     loop {
         let count = ctx.run_until_cancelled(stream.read(&mut buf)).await??;
         if count == 0 {
-            // The call of `close` tells the client that the server has ended the stream intentionally.
+            // The call of `close` informs the client that the server has ended the stream intentionally.
             return Ok(ctx.run_until_cancelled(stream.close()).await??);
         }
         ctx.run_until_cancelled(stream.write_all(&buf[..count])).await??;
-        // The TLS stream has its own write buffer, so the bytes must be flushed.
+        // The TLS stream contains a write buffer, so the program must flush the bytes.
         ctx.run_until_cancelled(stream.flush()).await??;
     }
 }

@@ -23,7 +23,7 @@ async fn clerk(mut ctx: Context<u64>) -> Result<(), Exit> {
     }
 }
 
-/// Calls the process `other`, and does not receive the call from the process `other`.
+/// Calls the process `other`, and does not receive the call that the process `other` makes to this process.
 async fn partner(ctx: Context<Reply<()>>, other: &'static str) -> Result<(), Exit> {
     while ctx.host().whereis(other).is_none() {
         ctx.sleep(Duration::from_millis(1)).await;

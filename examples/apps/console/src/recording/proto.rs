@@ -1,8 +1,8 @@
 //! Reader of protobuf messages. The reader knows the wire types, but no types of messages.
 //!
 //! A recording uses about 25 fields of the format of Perfetto. Some crates for this format link the C library of
-//! Perfetto, and the others can only write. With a general protobuf crate, the code for these messages would be longer
-//! than this file.
+//! Perfetto, and the other crates cannot read the format. With a general protobuf crate, the code for these messages
+//! would be longer than this file.
 
 /// Value of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -215,7 +215,8 @@ fn list(values: &[String]) -> Vec<String> {
     if values.is_empty() { Vec::new() } else { vec![text] }
 }
 
-/// Returns one line with the durations from now until the times `at`. Returns no line if `at` is empty.
+/// Returns one line that contains, for each time in `at`, the duration from now until this time. Returns no line if
+/// `at` is empty.
 fn times(details: &Details, at: &[u64]) -> Vec<String> {
     list(&at.iter().map(|at| time_until(details.now_ns, *at)).collect::<Vec<_>>())
 }

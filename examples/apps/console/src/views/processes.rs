@@ -60,7 +60,8 @@ pub(super) fn state(row: &Row) -> String {
     text
 }
 
-/// Title of the last column. If the table has no column for the sort figure, the last column shows this figure.
+/// Title of the last column. If the rows are sorted by a value that has no column in the table, the last column shows
+/// this value.
 fn last_title(order: &str) -> &'static str {
     match order {
         "monitors" => "MONS",

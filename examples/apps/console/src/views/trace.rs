@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(rows[5], "    0.000014       0  received");
         assert_eq!(rows[21], "    0.000040       -  sent           by <1.2.1>");
         assert!(rows[23].starts_with("q quit  p pause  t trace again") && keys::help(View::Trace).len() <= 80);
-        // The console stops the trace when it shows another view.
+        // The console stops the trace when the console shows another view.
         assert_eq!(app.handle_key(KeyEvent::from(KeyCode::Esc)), Effect::Refresh);
         let names: Vec<_> = app.requests().iter().map(|(name, _)| *name).collect();
         assert_eq!((app.view, names), (View::Process, vec!["hello", "process", "stop_trace"]));

@@ -44,7 +44,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     draw_lines(frame, area, lines);
 }
 
-/// Whether this supervisor exits if a child must be restarted once more.
+/// Whether this supervisor exits if the supervisor must restart a child one more time.
 fn has_no_budget(row: &TreeRow) -> bool {
     row.supervisor.as_ref().is_some_and(|supervisor| supervisor.restarts_left == Some(0))
 }

@@ -32,7 +32,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     draw_lines(frame, area, lines);
 }
 
-/// If the number of measured turns of a process is below this number, the figures of the process are marked as rough.
+/// If the number of measured turns of a process is below this number, the view marks the run time of the process as
+/// rough.
 const ROUGH: u64 = 10;
 
 /// The processes with the longest run times since the last reading. The percentage is relative to the time since the
@@ -64,7 +65,8 @@ pub(crate) fn text(worker: &Worker, busy_ns: Option<u64>) -> String {
     line(&worker.worker.to_string(), &state(worker), &worker.local_queue_depth.to_string(), runs, &time)
 }
 
-/// The state of a worker. If the worker is blocked, the text also states whether another worker has taken its place.
+/// The state of a worker. If the worker is blocked, the text also states whether another thread does the work of this
+/// worker.
 pub(crate) fn state(worker: &Worker) -> String {
     let replaced = match worker.is_replaced {
         Some(true) => ", replaced",
@@ -139,7 +141,7 @@ mod tests {
                 "<1.1.1>               app::Clock                         ~0.1        32       -",
             ]
         );
-        // When the console shows another view, it ends the collection of run times.
+        // When the console shows another view, the console ends the collection of run times.
         app.view = View::Overview;
         assert_eq!(names(&app), ["hello", "overview", "stop_run_times"]);
         app.handle_reply("stop_run_times", Ok(json!({})));

@@ -22,12 +22,12 @@ use crate::timer::ProcessTimer;
 /// Upper bound of [`Config::idle`]. hyper adds this time to the present time, and panics if the sum is too large.
 const LONGEST_IDLE: Duration = Duration::from_secs(86_400);
 
-/// Serves one connection. If this process is cancelled, it answers the request in flight and then closes the
-/// connection. The process waits for the end of this request at most for the time [`Config::drain`]. A request whose
+/// Serves one connection. If this process is cancelled, the process answers the request in flight and then closes the
+/// connection. For the end of this request, the process waits at most for the time [`Config::drain`]. A request whose
 /// head is not complete is not in flight.
 ///
 /// Errors of the connection, such as a reset or a malformed request, are the fault of the peer. Therefore this function
-/// does not report them.
+/// does not report these errors.
 pub(crate) async fn connection(ctx: Context, stream: TcpStream, config: Config) {
     // An error means that the peer has already closed the connection.
     let _ = stream.set_nodelay(true);

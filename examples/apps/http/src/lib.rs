@@ -7,10 +7,11 @@
 //! - If a client sends its request body too slowly, the server responds with status 408.
 //! - The server closes a connection if the client does not read the response.
 //! - The server limits the sizes of the request head and of the request body.
-//! - When the process [`server`] is cancelled, it drops the listener. When the process of a connection is cancelled, it
-//!   answers the request in flight and then closes the connection. If the answer takes too long, the process closes the
-//!   connection without an answer.
-//! - The process [`VISITS`] serves the connections, so it exits after the process [`server`].
+//! - When the process [`server`] is cancelled, this process drops the listener. When the process of a connection is
+//!   cancelled, the process of the connection answers the request in flight and then closes the connection. If the
+//!   answer takes too long, the process closes the connection without an answer.
+//! - The process [`VISITS`] answers calls from the connections, so the process `VISITS` exits after the process
+//!   [`server`].
 
 mod connection;
 mod pages;
@@ -32,17 +33,18 @@ pub use crate::pages::{VISITS, Visit};
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Maximum number of open connections. Further connections wait in the queue of the system. The value 0 has the
-    /// effect of 1. Default: 1,000.
+    /// same effect as the value 1. Default: 1,000.
     pub max_connections: usize,
     /// Longest time until a request head is complete. The time begins at the start of the connection or at the end of
-    /// the previous response. A value above one day has the effect of one day. Default: 30 s.
+    /// the previous response. A value above one day has the same effect as one day. Default: 30 s.
     pub idle: Duration,
     /// Longest time until the body of a request is complete. Default: 30 s.
     pub body_time: Duration,
     /// Longest time during which the peer reads no byte of a response. Default: 30 s.
     pub write_stall: Duration,
-    /// Longest time for which a connection continues after its process was cancelled. In this time, the connection
-    /// answers its request in flight. This time should be shorter than the grace period of the shutdown. Default: 8 s.
+    /// Longest time for which a connection continues after the process of the connection was cancelled. In this time,
+    /// the process answers the request in flight. This time should be shorter than the grace period of the shutdown.
+    /// Default: 8 s.
     pub drain: Duration,
     /// Maximum number of bytes of a request head. Default: 8 KiB.
     pub head_size: usize,

@@ -85,8 +85,8 @@ fn serve(options: Options) -> Result<ExitCode, BoxError> {
             futures::future::Either::Right((failed, _)) => failed?,
         }
         println!("stopping");
-        // The shutdown cancels the server and each connection. The server stops accepting, and each connection answers
-        // its request in flight.
+        // The shutdown cancels the server and each connection. The server accepts no further connections, and each
+        // connection answers the request in flight.
         let report = rt.shutdown(options.grace).await;
         println!("{} processes did not exit in time", report.left.len());
         Ok(if report.left.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

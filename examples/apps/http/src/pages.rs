@@ -18,7 +18,8 @@ pub const VISITS: Name<Visit> = Name::new("visits");
 #[derive(Debug)]
 pub struct Visit(pub Reply<u64>);
 
-/// Process that counts the visits. Each message counts as one visit, and its reply is the new number of visits.
+/// Process that counts the visits. Each message counts as one visit, and the reply to the message is the new number of
+/// visits.
 ///
 /// A shutdown cancels this process together with the connections, but the requests in flight still need this process.
 /// Therefore the process ignores the cancellation, and exits when the process `server` has exited.
@@ -58,7 +59,7 @@ pub(crate) async fn answer(
     let page = match (method, request.uri().path()) {
         (&Method::GET, "/") => Ok(Bytes::from_static(b"hello\n")),
         (&Method::GET, "/visits") => visit(me).await,
-        // The figures of the runtime for Prometheus. The snapshot takes about 50 ns for each process.
+        // The metrics of the runtime for Prometheus. The snapshot takes about 50 ns for each process.
         (&Method::GET, METRICS) => Ok(Bytes::from(me.host().metrics().to_prometheus())),
         (&Method::GET, "/wait") => {
             me.sleep(WAIT).await;
@@ -91,7 +92,7 @@ fn allowed(path: &str) -> Option<&'static str> {
     }
 }
 
-/// Counts a visit: calls the process [`VISITS`] and returns its answer as text.
+/// Counts a visit: calls the process [`VISITS`], and returns the answer of this process as text.
 async fn visit(me: &SelfHandle) -> Page {
     let count = me.call(VISITS, Visit).timeout(Duration::from_secs(1)).await;
     count.map(|count| Bytes::from(format!("visit {count}\n"))).map_err(|_| StatusCode::SERVICE_UNAVAILABLE)

@@ -18,7 +18,8 @@ use crate::resp::{Args, Encoder, parse_int};
 use crate::session::{Session, SessionCall};
 use crate::store::{Key, Store, WrongType};
 
-/// Entry of a command in the table: its function, and its description in the reply to `COMMAND`.
+/// Entry of a command in the table: the function of the command, and the description of the command in the reply to
+/// `COMMAND`.
 #[derive(Debug)]
 pub(crate) struct Spec {
     pub(crate) name: &'static str,
@@ -40,8 +41,8 @@ impl Spec {
         accepts(self.arity, args)
     }
 
-    /// Returns the name of the command and its subcommand, for example `client|id`. Returns an error if the subcommand
-    /// does not exist, or if the number of its arguments is wrong.
+    /// Returns the names of the command and of the subcommand, for example `client|id`. Returns an error if the
+    /// subcommand does not exist, or if the number of arguments is wrong for the subcommand.
     pub(crate) fn full_name(&self, args: Args<'_>) -> Result<Cow<'static, str>, Failure> {
         if self.subcommands.is_empty() || args.len() < 2 {
             return Ok(self.name.into());
@@ -96,7 +97,7 @@ pub(crate) enum Merge {
 
 pub(crate) type ShardFn = fn(&mut Call<'_>) -> Answer;
 
-/// Result of a command. A command that succeeds has written its reply. A command that fails has written nothing.
+/// Result of a command. A command that succeeds has written a reply. A command that fails has not written a reply.
 pub(crate) type Answer = Result<(), Failure>;
 
 /// An error reply.
@@ -157,7 +158,7 @@ pub(crate) fn integer(text: &[u8]) -> Result<i64, Failure> {
     parse_int(text).ok_or_else(|| NOT_AN_INTEGER.into())
 }
 
-/// Parses a number of elements. Like Redis, the function accepts zero, too.
+/// Parses a count of elements. Like Redis, the function also accepts zero.
 pub(crate) fn positive(text: &[u8]) -> Result<usize, Failure> {
     let count = parse_int(text).and_then(|count| usize::try_from(count).ok());
     count.ok_or_else(|| "ERR value is out of range, must be positive".into())

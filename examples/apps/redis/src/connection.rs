@@ -27,10 +27,11 @@ use crate::shard::{Execute, Work};
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// For one unit of the budget of its turn, the process moves about this number of bytes of messages into the output.
+/// The process moves about this number of bytes of messages into the output, and takes one unit of the budget of the
+/// turn for these bytes.
 const MAIL_PER_UNIT: usize = 16 << 10;
 
-/// When a buffer of replies is empty, its capacity is reduced to this number of bytes.
+/// When a buffer of replies becomes empty, its capacity is reduced to at most this number of bytes.
 pub(crate) const KEPT: usize = 256 << 10;
 
 /// Body of the process. Serves a client until the client or the server closes the connection.
@@ -100,7 +101,8 @@ struct Connection<S> {
     socket: S,
     mailbox: Mailbox<Mail>,
     session: Session,
-    /// The commands that were read. While the shards run these commands, they share the batch with the connection.
+    /// The commands that were read. While the shards run these commands, the shards share the batch with the
+    /// connection.
     input: Arc<Batch>,
     pipeline: Pipeline,
     /// Addresses of the shards that this connection has used.
@@ -141,9 +143,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     Poll::Pending => break,
                 }
             }
-            // `poll_mail` did not wait for the next message, because the output had reached its limit. The write may
-            // have made room in the output. In this case, no event wakes this process for the messages in the mailbox.
-            // Therefore the loop checks the mailbox again.
+            // If `is_limited` is true, `poll_mail` has not polled the mailbox until it was empty, because the output
+            // had reached its limit. If the write has made room in the output, no event wakes this process for the
+            // messages in the mailbox. Therefore the loop checks the mailbox again.
             if !is_limited || self.output.len() >= limit {
                 break;
             }
@@ -151,9 +153,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if self.session.is_closing || self.is_at_end {
             return if self.output.len() == 0 { Poll::Ready(Ok(true)) } else { Poll::Pending };
         }
-        // Redis buffers replies without a bound. A client may send a long pipeline before it reads, and a small bound
-        // could block such a client forever. Therefore this connection stops reading commands only when the unsent
-        // replies reach the limit.
+        // Redis buffers replies without a bound. A client may send a long pipeline before the client reads, and a small
+        // bound could block such a client forever. Therefore this connection stops reading commands only when the
+        // unsent replies reach the limit.
         if self.output.len() >= limit {
             return Poll::Pending;
         }
@@ -186,8 +188,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     push_mail(&mut self.output.bytes, &mail, &self.session);
                     push_unread(&mut self.output.bytes, &mut self.mailbox, &self.session, MAIL_PER_UNIT);
                 }
-                // The process is cancelled. Before the process exits, it sends the replies to the commands that were
-                // run.
+                // The process is cancelled. Before the process exits, the process sends the replies to the commands
+                // that were run.
                 Poll::Ready(None) => self.session.is_closing = true,
                 Poll::Pending => return false,
             }
@@ -249,8 +251,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Distributes the commands to the shards, beginning with the command at the index `first`. Some commands must wait
-    /// for earlier commands. The distribution stops before such a command, and again after it. The connection also
-    /// stops when the size of the unsent replies reaches the limit. Returns the index of the next command.
+    /// for earlier commands. The distribution stops before such a command, and again after this command. The
+    /// distribution also stops when the size of the unsent replies reaches the limit. Returns the index of the next
+    /// command.
     fn plan(&mut self, first: usize) -> usize {
         let batch = Arc::clone(&self.input);
         for (index, request) in batch.requests().iter().enumerate().skip(first) {
@@ -324,7 +327,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     // ---- Shards
 
-    /// Sends the commands to the shards, and appends their replies to the output.
+    /// Sends the commands to the shards, and appends the replies of the shards to the output.
     async fn run_pipeline(&mut self) -> io::Result<()> {
         while !self.pipeline.is_empty() {
             self.call_shards().await;
@@ -351,8 +354,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 None => self.pipeline.fail(shard),
             }
         }
-        // If there are several calls, the connection sends all of them before it awaits the first answer. So the shards
-        // run at the same time. A single call is sent by its first poll, which is cheaper than `start`.
+        // If there are several calls, the connection sends all calls before the connection awaits the first answer. So
+        // the shards run at the same time. The first poll of a single call sends the call. This poll is cheaper than
+        // `start`.
         if self.calls.len() > 1 {
             self.calls = self.calls.drain(..).map(|(shard, call)| (shard, call.start())).collect();
         }

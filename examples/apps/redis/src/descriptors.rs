@@ -1,9 +1,9 @@
 //! The limit of file descriptors of the process. Each client needs one descriptor. If no descriptor is free, the server
-//! cannot accept a further client, so it cannot send an error to this client either.
+//! cannot accept a further client. Therefore the server also cannot send an error to this client.
 
 /// Number of descriptors that are not for clients. The server needs about a dozen descriptors for its files, its poller
-/// and its listener. The other descriptors are for clients above the maximum number of clients: the server sends them
-/// an error. Redis has the same reserve.
+/// and its listener. The other descriptors are for clients above the maximum number of clients: the server sends an
+/// error to these clients. Redis has the same reserve.
 #[cfg(unix)]
 const RESERVE: u64 = 32;
 

@@ -56,8 +56,8 @@ struct Merged {
 pub(crate) enum Collected {
     /// All replies were collected.
     All,
-    /// A shard has returned its box (its [`Work`]), but has not run all commands of the box. The connection must send
-    /// the box to this shard again.
+    /// A shard has returned the box (the [`Work`]) of the shard, but has not run all commands of the box. The
+    /// connection must send the box to this shard again.
     Part,
     /// The next reply is the reply to `INFO`, with these numbers of keys. The caller must write this reply and then
     /// call `collect` again.
@@ -157,8 +157,8 @@ impl Pipeline {
     /// the list of all arguments of the batch, so each command has a different number.
     fn push(&mut self, key: &[u8], args: Request, run: ShardFn, command: u32) -> u16 {
         let hash = hash(&self.hasher, key);
-        // The table in the shard uses the lowest and the highest bits of the hash, so this selection uses the bits in
-        // between.
+        // The table in the shard uses the lowest and the highest bits of the hash, so this selection uses the middle
+        // bits of the hash.
         let shard = (((hash >> 16 & 0xffff_ffff) * self.works.len() as u64) >> 32) as u16;
         self.push_to(shard, Op { args, run, hash, command });
         shard
@@ -273,8 +273,8 @@ impl Pipeline {
     fn merge(&mut self, merge: Merge, count: u32, out: &mut Vec<u8>) -> bool {
         if merge == Merge::Array && self.cursor.merged.count == 0 {
             push_array(out, count);
-            // If a reply is missing, `merge` is called again. Because of this count, the next call writes no second
-            // header.
+            // If a reply is missing, `merge` is called again. Because of this count, the next call of `merge` does not
+            // write the header again.
             self.cursor.merged.count = 1;
         }
         let begun = u32::from(merge == Merge::Array);

@@ -1,5 +1,6 @@
 //! Publish and subscribe. A channel is a process group: its members are the processes of the connections that have
-//! subscribed. So no process owns a channel. When the process of a connection exits, it leaves all its channels.
+//! subscribed. So no process owns a channel. When the process of a connection exits, the process leaves all its
+//! channels.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,8 +14,8 @@ use crate::resp::Encoder;
 use crate::session::{Session, SessionCall};
 use crate::store::Bytes;
 
-/// Number of bytes that each message adds to the unread bytes, in addition to its encoded bytes. So the limit of unread
-/// bytes also limits the number of unread messages.
+/// Number of bytes that each message adds to the unread bytes, in addition to the encoded bytes of the message. So the
+/// limit of unread bytes also limits the number of unread messages.
 const OVERHEAD: usize = 64;
 
 /// Message of a channel. All subscribers share the message.
@@ -44,7 +45,8 @@ impl Message {
     }
 }
 
-/// The number of unread bytes of each subscriber. Publishers add to this number, and the subscriber subtracts from it.
+/// The number of unread bytes of each subscriber. Publishers add to the number of a subscriber, and the subscriber
+/// subtracts from this number.
 #[derive(Debug, Default)]
 pub(crate) struct Unread(RwLock<HashMap<Pid, Arc<AtomicUsize>>>);
 
@@ -58,8 +60,9 @@ impl Unread {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&pid);
     }
 
-    /// Returns each subscriber with the counter of its unread bytes. A subscriber without an entry is left out, because
-    /// it has left the channel or is exiting. The caller sends messages only after this function has released the lock.
+    /// Returns each subscriber with the counter of its unread bytes. The result does not contain a subscriber without
+    /// an entry, because this subscriber has left the channel or is exiting. The caller sends messages only after this
+    /// function has released the lock.
     fn with_counts(&self, subscribers: Vec<Address<Mail>>) -> Vec<(Address<Mail>, Arc<AtomicUsize>)> {
         let counts = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let with_count =
@@ -72,7 +75,8 @@ impl Unread {
 /// protocol differs from a message in version 2 only in its first byte.
 ///
 /// If the client has left the channel, the message is dropped. A publisher on another worker can send such a message
-/// after the confirmation of `UNSUBSCRIBE`. A client of version 2 would mistake this message for its next reply.
+/// after the confirmation of `UNSUBSCRIBE`. A client of version 2 would read this message as the reply to its next
+/// command.
 pub(crate) fn push_mail(out: &mut Vec<u8>, mail: &Message, session: &Session) {
     session.unread.fetch_sub(mail.size(), Ordering::Relaxed);
     if !session.channels.contains(&mail.channel) {
@@ -87,9 +91,9 @@ pub(crate) fn push_mail(out: &mut Vec<u8>, mail: &Message, session: &Session) {
     }
 }
 
-/// Takes messages from the mailbox and appends them, until the total size of the taken messages is at least `most`
-/// bytes. The size of a message counts even if [`push_mail`] drops the message. This function takes no unit of the
-/// budget.
+/// Takes messages from the mailbox and appends these messages to `out`, until the total size of the taken messages is
+/// at least `most` bytes or the mailbox is empty. The size of a message counts even if [`push_mail`] drops the message.
+/// This function takes no unit of the budget.
 pub(crate) fn push_unread(out: &mut Vec<u8>, mailbox: &mut Mailbox<Mail>, session: &Session, most: usize) {
     let mut count = 0;
     while count < most
@@ -113,7 +117,8 @@ pub(crate) fn publish(call: &mut SessionCall<'_>) -> Answer {
     Ok(())
 }
 
-/// Sends a message to the subscribers of a channel. Returns the number of subscribers that received the message.
+/// Sends a message to the subscribers of a channel. Returns the number of subscribers whose mailboxes have accepted the
+/// message.
 ///
 /// A subscriber with too many unread bytes is disconnected, as in Redis. So a publisher never waits for a slow
 /// subscriber, and the memory for unread messages is bounded.
@@ -163,8 +168,8 @@ pub(crate) fn unsubscribe(call: &mut SessionCall<'_>) -> Answer {
         call.me.leave_group(&*group(channel));
     }
     // The messages that were sent before this command precede the confirmations, as in Redis. Publishers may still send
-    // messages to the other channels of this client. Without the bound `unread`, this step would last as long as the
-    // publishers send.
+    // messages to the other channels of this client. Without the bound `unread`, this step would not end while the
+    // publishers send messages.
     let unread = call.session.unread.load(Ordering::Relaxed);
     push_unread(call.out, call.mailbox, call.session, unread);
     for channel in &channels {

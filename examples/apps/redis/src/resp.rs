@@ -10,7 +10,8 @@ mod tests;
 
 pub(crate) use encode::{Encoder, push_int};
 
-/// True in tests. In tests the buffers are small, so that a short input fills, grows and frees a buffer.
+/// True in tests. In tests, the buffers are small. Therefore a short input is enough to fill a buffer, to let the
+/// buffer grow, and to free the buffer.
 const IS_TEST: bool = cfg!(any(test, fuzzing));
 /// Smallest size of a read buffer.
 const SMALLEST: usize = if IS_TEST { 64 } else { 2 << 10 };
@@ -32,11 +33,13 @@ pub struct Limits {
     /// Maximum number of arguments of a command.
     pub multibulk: i64,
     /// Maximum number of bytes that were read for an incomplete command. If a client exceeds this limit, the server
-    /// disconnects it. Redis counts only the bytes that it has not parsed yet. So Redis also accepts a command that
-    /// exceeds this limit, if each argument is shorter than the limit. This server counts the whole command.
+    /// disconnects the client. Redis counts only the bytes that Redis has not parsed yet. So Redis also accepts a
+    /// command that exceeds this limit, if each argument is shorter than the limit. This server counts the whole
+    /// command.
     pub query: usize,
-    /// Maximum number of bytes of the unread messages in the mailbox of a subscriber. The size of a message is its
-    /// number of encoded bytes plus 64. If a message would exceed the limit, the server disconnects the subscriber.
+    /// Maximum number of bytes of the unread messages in the mailbox of a subscriber. The size of a message is the
+    /// number of encoded bytes of the message plus 64. If a message would exceed the limit, the server disconnects the
+    /// subscriber.
     pub mail: usize,
     /// Maximum number of commands in one batch.
     pub batch: usize,
@@ -70,8 +73,8 @@ pub(crate) enum ProtocolError {
     Length,
     NoLength(u8),
     Quotes,
-    /// The client has sent too many bytes without a complete command. If its own limit is exceeded, Redis also closes
-    /// the connection and sends no error text.
+    /// The client has sent too many bytes without a complete command. If a client exceeds the limit of Redis, Redis
+    /// also closes the connection and sends no error text.
     LongQuery,
 }
 
@@ -110,7 +113,7 @@ pub(crate) struct Request {
 /// The read buffer of a connection, and the commands that were found in this buffer.
 ///
 /// The connection reads into [`space`](Self::space), [parses](Self::parse) the bytes, executes the commands, and then
-/// [clears](Self::clear) them. While shards execute commands, they share the batch with the connection.
+/// [clears](Self::clear) the batch. While shards execute commands, the shards share the batch with the connection.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     /// The first `filled` bytes were read from the socket. The other bytes are unused.
@@ -131,9 +134,9 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Returns the buffer for the next read. The buffer grows only after a read has filled it. So the size of the
-    /// buffer is proportional to the number of bytes that the client has sent, not to the lengths that the client has
-    /// announced.
+    /// Returns the buffer for the next read. The buffer grows only after a read has filled the buffer. So the size of
+    /// the buffer is proportional to the number of bytes that the client has sent, not to the lengths that the client
+    /// has announced.
     pub(crate) fn space(&mut self) -> &mut [u8] {
         debug_assert!(self.requests.is_empty(), "the arguments of a command move when the buffer is compacted");
         let size = self.data.len();
@@ -353,8 +356,8 @@ impl<'a> Args<'a> {
     /// Returns an argument.
     ///
     /// # Panics
-    /// Panics if the command has no argument at `index`. The server checks the number of arguments before it runs a
-    /// command.
+    /// Panics if the command has no argument at `index`. The server checks the number of arguments before the server
+    /// runs a command.
     pub(crate) fn get(self, index: usize) -> &'a [u8] {
         let arg = self.args[index];
         &self.data[arg.start as usize..arg.end as usize]

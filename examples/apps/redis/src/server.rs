@@ -85,7 +85,7 @@ impl Listener for TcpListener {
     async fn accept(&self) -> io::Result<(TcpStream, String)> {
         let (socket, peer) = Self::accept(self).await?;
         // Each write is a complete answer, so the write should not wait for further bytes. If `set_nodelay` fails, the
-        // client has vanished, and the first read fails too.
+        // client has vanished, and the first read also fails.
         let _ = socket.set_nodelay(true);
         // If the computer of a client vanishes, the server gets no end of the stream. Without keepalive, the process of
         // this client would never exit.
@@ -121,8 +121,8 @@ fn supervisor_of_shards(server: &Arc<Server>) -> Supervisor {
     supervisor
 }
 
-/// Accepts clients and owns their connections. If this process is cancelled, it cancels the connections and waits for
-/// them.
+/// Accepts clients and owns their connections. If this process is cancelled, the process cancels the connections and
+/// waits until all connections have ended.
 async fn listen<L: Listener>(ctx: Context<()>, server: Arc<Server>, listener: Arc<L>) -> Result<(), Exit> {
     let mut connections = ctx.join_set();
     let accepted = accept_all(&ctx, &server, &*listener, &mut connections);
@@ -168,8 +168,8 @@ async fn accept_all<L: Listener>(ctx: &Context<()>, server: &Arc<Server>, listen
     }
 }
 
-/// Prints the failure of a connection. The set of connections receives the exit of each connection, so the runtime does
-/// not report the failure.
+/// Prints the failure of a connection. The `JoinSet` of the connections receives the exit of each connection, so the
+/// runtime does not report the failure.
 fn report(joined: &Result<(), Exit>) {
     if let Err(exit @ (Exit::Failed(_) | Exit::Panicked(_))) = joined {
         print_error(&format!("a connection has failed: {exit}"));
@@ -290,7 +290,7 @@ impl Server {
         Registration { server: Arc::clone(self), id }
     }
 
-    /// Copies the state of a client from its session into the table.
+    /// Copies the state of a client from the session of the client into the table.
     pub(crate) fn update_client(&self, session: &Session) {
         self.with_clients(|clients| {
             if let Some(client) = clients.get_mut(&session.id) {

@@ -27,14 +27,14 @@ pub(crate) struct Session {
     pub(crate) channels: BTreeSet<Bytes>,
     /// Number of bytes of the channel messages in the mailbox.
     pub(crate) unread: Arc<AtomicUsize>,
-    /// True if the connection must close after it has sent the replies.
+    /// True if the connection must close after the connection has sent the replies.
     pub(crate) is_closing: bool,
 }
 
 impl Session {
     /// Returns an error if the present state of the client does not permit this command. A client of version 2 cannot
-    /// distinguish a reply from a message. Therefore only a few commands are permitted while it is subscribed to a
-    /// channel.
+    /// distinguish a reply from a message. Therefore such a client may only send a few commands while the client is
+    /// subscribed to a channel.
     pub(crate) fn allows(&self, spec: &Spec, args: Args<'_>) -> Result<(), Failure> {
         if self.resp3 || self.channels.is_empty() || matches!(spec.name, "ping" | "quit" | "subscribe" | "unsubscribe")
         {
@@ -45,7 +45,7 @@ impl Session {
     }
 }
 
-/// A call of a command that changes the state of its client or acts on other processes.
+/// A call of a command that changes the state of the calling client or acts on other processes.
 #[derive(Debug)]
 pub(crate) struct SessionCall<'a> {
     pub(crate) args: Args<'a>,

@@ -2,7 +2,7 @@
 //! in one message. The shard sends back all replies in one answer.
 //!
 //! The message contains a box ([`Work`]) with the commands. The shard writes the replies into the box and sends the box
-//! back. So the buffers are reused, and a pipeline needs no allocation and no copy of its arguments.
+//! back. So the box reuses its buffers, and a pipeline needs no allocation and no copy of the arguments.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::resp::{Batch, Encoder, Request};
 use crate::store::Store;
 
 /// When the replies exceed this number of bytes, the shard returns these replies before it begins the next command. The
-/// connection first sends these replies to its client. The shard completes the command that it has begun, so a command
-/// with several keys is atomic in a shard.
+/// connection first sends these replies to its client. Before the shard returns the replies, the shard completes the
+/// present command, so a command with several keys is atomic in a shard.
 const MOST_REPLY_BYTES: usize = 256 << 10;
 
 /// Maximum capacity, in commands, that an empty box keeps.
@@ -44,7 +44,8 @@ pub(crate) struct Op {
     pub(crate) run: ShardFn,
     /// Hash of the key.
     pub(crate) hash: u64,
-    /// Number of the command in its batch. If a command has several keys, all its parts have the same number.
+    /// Number of the command in its batch. If a command has several keys, all parts of the command have the same
+    /// number.
     pub(crate) command: u32,
 }
 
@@ -64,8 +65,8 @@ pub(crate) struct Work {
     ops: Vec<Op>,
     /// Number of commands that the shard has run.
     done: usize,
-    /// Replies of the commands that the shard has run since it received the box. The field `ends` contains the end of
-    /// each reply.
+    /// Replies of the commands that the shard has run since the shard received the box. The field `ends` contains the
+    /// end of each reply.
     replies: Vec<u8>,
     ends: Vec<usize>,
     /// Number of replies in `replies` that the connection has taken.
@@ -78,9 +79,9 @@ impl Work {
         self.ops.push(op);
     }
 
-    /// Returns true if the shard must run further commands now. The shard may return the box before it has run all
-    /// commands. In this case, the connection must first take all replies. Otherwise these replies and the next replies
-    /// together could need too much memory.
+    /// Returns true if the shard must run further commands now. The shard may return the box before the shard has run
+    /// all commands. In this case, the connection must first take all replies. Otherwise these replies and the next
+    /// replies together could need too much memory.
     pub(crate) fn is_due(&self) -> bool {
         self.is_pending() && self.taken == self.ends.len()
     }
@@ -115,7 +116,7 @@ impl Work {
     }
 
     /// Removes the commands and the replies. Keeps the allocated memory, except for large buffers. A connection keeps
-    /// its boxes while its client is idle, so the memory of a box must be bounded.
+    /// its boxes while the client is idle, so the memory of a box must be bounded.
     pub(crate) fn clear(&mut self) {
         self.ops.clear();
         self.ops.shrink_to(KEPT_OPS);

@@ -68,12 +68,12 @@ impl Value {
     }
 }
 
-/// Returns the new capacity of a collection that uses less than an eighth of its capacity, and `None` for any other
-/// collection.
+/// If a collection has a capacity above [`SMALL`] and uses less than an eighth of this capacity, returns the new
+/// capacity of the collection. Otherwise returns `None`.
 ///
-/// The new capacity is twice the number of elements. So the collection grows only after at least as many insertions as
-/// it now has elements. It shrinks again only after half of its elements were removed. Therefore the average cost of an
-/// operation is constant.
+/// The new capacity is twice the number of elements. So the collection grows only after the number of elements has at
+/// least doubled. The collection shrinks again only after half of the elements were removed. Therefore the average cost
+/// of an operation is constant.
 fn smaller_capacity(len: usize, capacity: usize) -> Option<usize> {
     (capacity > SMALL && len < capacity / 8).then_some(len * 2)
 }
@@ -160,19 +160,19 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Makes an empty store. The connections must hash the keys of the commands with this `hasher`, too. The random
+    /// Makes an empty store. The connections must also use this `hasher` to hash the keys of the commands. The random
     /// numbers of the store depend on `seed`.
     pub(crate) fn new(hasher: FixedState, now: Instant, seed: u64) -> Self {
         let random = Random::new(seed);
         Self { hasher, begun: now, table: HashTable::new(), expiries: BTreeMap::new(), next: 0, random }
     }
 
-    /// Returns a generator of random numbers. Each call returns another generator.
+    /// Returns a generator of random numbers. Each call returns a different generator.
     pub(crate) fn random(&mut self) -> Random {
         Random::new(self.random.number())
     }
 
-    /// Returns the number of keys. An expired key is counted until it is removed.
+    /// Returns the number of keys. The number includes each expired key that was not removed yet.
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
@@ -247,7 +247,7 @@ impl Store {
         }
     }
 
-    /// Removes a key, even if it has expired. Returns the value of the key.
+    /// Removes a key, even if the key has expired. Returns the value of the key.
     fn remove(&mut self, key: Key<'_>) -> Option<Value> {
         let entry = self.table.find_entry(key.hash, |entry| *entry.key == *key.bytes).ok()?;
         let (Entry { value, expiry, .. }, _) = entry.remove();

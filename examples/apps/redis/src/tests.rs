@@ -1,5 +1,5 @@
 //! Tests of the whole server. The clients use pipes in memory, in a simulation. No test waits for real time, and the
-//! processes run in another order for each seed.
+//! processes run in a different order for each seed.
 
 mod clients;
 mod expiry;
@@ -114,7 +114,7 @@ fn config(shards: usize) -> Config {
     Config { shards, seed: 1, ..Config::default() }
 }
 
-/// A client that checks the bytes that it receives.
+/// A client that checks the bytes that the client receives.
 struct Client {
     pipe: Pipe,
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// A server. The drop of this value kills the server.
 struct Served {
     process: Child,
-    /// The address on which the server listens. The text is empty if the server has exited before it listened.
+    /// The address on which the server listens. The text is empty if the server has exited before the server listened.
     address: String,
 }
 

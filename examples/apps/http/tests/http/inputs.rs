@@ -47,7 +47,7 @@ fn input() -> impl Strategy<Value = Vec<u8>> {
 #[derive(Debug, Clone, Copy)]
 enum End {
     /// The client closes its socket and does not read the response. If the client has not read a response that has
-    /// arrived, its system resets the connection.
+    /// arrived, the system of the client resets the connection.
     Drop,
     /// The client closes its write direction, and reads until the server closes the connection.
     Read,

@@ -57,8 +57,8 @@ async fn read_until(stream: &mut TcpStream, end: &str) -> Tested<String> {
     Ok(String::from_utf8(text)?)
 }
 
-/// Reads until the server closes or resets the connection. The server causes a reset if it closes a connection before
-/// it has read all bytes.
+/// Reads until the server closes or resets the connection. If the server closes a connection before the server has read
+/// all bytes, the system resets the connection.
 async fn read_all(stream: &mut TcpStream) -> String {
     let (mut text, mut buf) = (Vec::new(), [0; 4096]);
     while let Ok(count @ 1..) = stream.read(&mut buf).await {
@@ -95,7 +95,7 @@ fn one_connection_serves_many_requests() -> Tested {
     })
 }
 
-/// The page `/metrics` shows the figures of the runtime in the text format of Prometheus.
+/// The page `/metrics` shows the metrics of the runtime in the text format of Prometheus.
 #[test]
 fn the_metrics_page_counts_the_processes_of_the_server() -> Tested {
     let (rt, address) = started(Config::default())?;
@@ -109,7 +109,7 @@ fn the_metrics_page_counts_the_processes_of_the_server() -> Tested {
             let count = text.lines().find_map(|line| line.strip_prefix("procession_spawned_total "));
             spawned.push(count.ok_or("no counter of spawned processes")?.parse::<u64>()?);
         }
-        // Each connection is a process of its own.
+        // Each connection is a separate process.
         assert!(spawned[0] < spawned[1], "{spawned:?}");
         Ok(())
     })
@@ -152,7 +152,7 @@ fn a_connection_above_the_limit_waits_until_another_connection_ends() -> Tested 
     })
 }
 
-/// The limit 0 has the effect of 1.
+/// The limit 0 has the same effect as the limit 1.
 #[test]
 fn a_limit_of_zero_connections_accepts_one_connection() -> Tested {
     let (rt, address) = started(Config { max_connections: 0, ..Config::default() })?;
@@ -199,7 +199,8 @@ fn a_head_that_arrives_byte_by_byte_is_refused() -> Tested {
             if stream.write_all(&[*byte]).await.is_err() {
                 return Tested::Ok(());
             }
-            // The server sends no byte, so this read waits until its time limit or until the connection is closed.
+            // The server sends no byte, so this read waits until the time limit of the read passes or the connection is
+            // closed.
             match ctx.timeout(idle / 2, stream.read(&mut [0])).await {
                 Err(_) => {}
                 Ok(Ok(0) | Err(_)) => return Ok(()),

@@ -82,7 +82,7 @@ impl SetOptions {
                 (b"XX", _) if !options.if_absent => options.if_present = true,
                 (b"GET", _) => options.get = true,
                 (b"KEEPTTL", _) if ttl.is_none() => options.keep_ttl = true,
-                // If one of these options occurs twice, the last one applies.
+                // If one of these options occurs twice, the last occurrence applies.
                 (b"EX", true) if !options.keep_ttl && ttl.is_none_or(|(_, unit)| unit == 1_000) => {
                     ttl = Some((index + 1, 1_000));
                 }

@@ -16,7 +16,7 @@ pub(super) fn small() -> Limits {
 /// - The parser never panics.
 /// - The memory of the parser is proportional to the number of bytes that were read, even if the client announces large
 ///   sizes.
-/// - The sizes of the reads change neither the commands nor the error.
+/// - Different sizes of the reads do not change the commands and the error that the parser finds.
 /// - If a failed shard still holds a batch, a copy of the remaining bytes replaces the batch. The parser finds the same
 ///   commands in this copy.
 ///

@@ -65,7 +65,7 @@ impl<'a> Encoder<'a> {
         self.number(b'*', len as i64);
     }
 
-    /// Writes the header of a map of `len` keys. After each key, its value follows.
+    /// Writes the header of a map of `len` keys. The value of a key follows the key.
     pub(crate) fn map(&mut self, len: usize) {
         if self.resp3 { self.number(b'%', len as i64) } else { self.array(len * 2) }
     }

@@ -52,10 +52,10 @@ impl Set {
         found.map(|entry| drop(entry.remove())).is_ok()
     }
 
-    /// Removes a random member and returns it. Each member has the same probability.
+    /// Removes a random member and returns this member. Each member has the same probability.
     ///
-    /// The function tries random places of the table until it finds a member. Unless the table is small, it has at most
-    /// eight times as many places as members. So the average number of tries is bounded.
+    /// The function tries random places of the table until the function finds a member. Unless the table is small, the
+    /// table has at most eight times as many places as members. So the average number of attempts is bounded.
     pub(crate) fn pop(&mut self, random: &mut Random) -> Option<Bytes> {
         while !self.members.is_empty() {
             // The number of places is a power of two, so the remainder has no bias.

@@ -22,7 +22,7 @@ fn a_client_that_vanishes_inside_a_command_leaves_no_process() {
     });
 }
 
-/// A client may close its write direction before it has read the reply, for example `printf 'PING\r\n' | nc`.
+/// A client may close its write direction before the client has read the reply, for example `printf 'PING\r\n' | nc`.
 #[test]
 fn a_client_that_closes_its_write_direction_gets_its_replies() {
     simulate(&config(2), async |world| {
@@ -82,7 +82,8 @@ fn the_server_closes_the_connection_after_the_quit_command() {
     });
 }
 
-/// A client writes a long pipeline before it reads, and gets all replies. The server buffers the replies up to a limit.
+/// A client writes a long pipeline before the client reads, and gets all replies. The server buffers the replies up to
+/// a limit.
 #[test]
 fn a_client_may_write_a_pipeline_before_it_reads() {
     simulate(&config(2), async |world| {

@@ -10,8 +10,8 @@ use super::{config, simulate};
 proptest! {
     #![proptest_config(settings(32))]
 
-    /// The client sends its bytes, reads no reply, and vanishes. Another client must get its replies, and the process
-    /// of the first client must exit.
+    /// The client sends its bytes, reads no reply, and vanishes. The process of this client must exit, and a second
+    /// client must get the replies to its commands.
     #[test]
     fn random_commands_affect_only_their_own_client(pieces in vec(mutated(known_command()), 1..4), shards in 1_usize..4) {
         simulate(&config(shards), async |world| {

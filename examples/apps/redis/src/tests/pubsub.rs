@@ -164,8 +164,8 @@ fn a_subscriber_that_reads_gets_all_messages_of_several_pipelines() {
     }
 }
 
-/// The messages that were published before an `UNSUBSCRIBE` precede its confirmation. No message follows the
-/// confirmation.
+/// The messages that were published before an `UNSUBSCRIBE` precede the confirmation of the `UNSUBSCRIBE`. No message
+/// follows the confirmation.
 #[test]
 fn no_message_follows_the_end_of_a_subscription() {
     let limits = Limits { output: 100, ..Limits::default() };

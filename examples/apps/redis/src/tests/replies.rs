@@ -7,7 +7,7 @@ use futures::AsyncReadExt;
 use super::{Client, config, encode, simulate};
 
 /// A command, and its reply in version 2 of the protocol. If the reply in version 3 differs, the third field contains
-/// it.
+/// the reply in version 3.
 type Row = (&'static str, &'static str, Option<&'static str>);
 
 const GROUPS: &[&[Row]] =
@@ -89,7 +89,7 @@ fn rare_options_get_the_replies_of_redis() {
     });
 }
 
-/// The real Redis 7.0.15 sends the same replies. Redis 7.2 checks all options before it applies the first one.
+/// The real Redis 7.0.15 sends the same replies. Redis 7.2 checks all options before Redis applies the first option.
 #[test]
 fn hello_applies_its_options_in_their_order() {
     const WRONGPASS: &str = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";

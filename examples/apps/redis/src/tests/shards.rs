@@ -35,8 +35,8 @@ fn the_client_gets_an_error_for_each_command_that_a_failed_shard_loses() {
         let mut client = world.connect();
         client.ask("SET a 1", "+OK\r\n").await;
         client.send(encode(&["GET", "a"]).repeat(3)).await;
-        // The seed decides whether the kill happens before the shard receives the commands, while the shard holds them,
-        // or after the shard has returned them.
+        // The seed decides whether the kill happens before the shard receives the commands, while the shard holds the
+        // commands, or after the shard has returned the commands.
         world.host.kill(world.host.whereis("shard 0").expect("it runs")).expect("it runs");
         for _ in 0..3 {
             let mut kind = [0];

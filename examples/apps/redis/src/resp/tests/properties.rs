@@ -1,4 +1,4 @@
-//! Tests of the parser with random inputs. `check` lists the properties that it checks.
+//! Tests of the parser with random inputs. The documentation of `check` lists the properties.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

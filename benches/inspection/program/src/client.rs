@@ -11,7 +11,8 @@ pub(crate) const TOKEN: &str = "the cost of inspection";
 /// Attaches a console. Returns when the server has accepted the token.
 pub(crate) fn attach(address: SocketAddr) -> Result<Client> {
     let stream = TcpStream::connect(address)?;
-    // Without this option, the system might delay a request until the server has acknowledged the previous bytes.
+    // Without the option `TCP_NODELAY`, the system might delay a request until the server has acknowledged the previous
+    // bytes.
     stream.set_nodelay(true)?;
     let mut client = Client { stream: BufReader::new(stream), line: String::new() };
     client.stream.read_line(&mut client.line)?;

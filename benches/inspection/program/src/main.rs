@@ -41,9 +41,9 @@ fn main() -> ExitCode {
     println!("| inspection | relative CPU time | 95 % interval |\n|---|---|---|");
     let mut ratios = vec![Vec::new(); Row::ALL.len()];
     for round in 0..rounds {
-        // The rows take turns, and each round begins with another row. So a change of the machine's load affects all
-        // rows. Directly before each row, the program measures a run without inspection. The row is compared with this
-        // run.
+        // In each round, the program measures all rows in turn, and each round begins with a different row. So a change
+        // of the machine's load affects all rows. Directly before each row, the program measures a run without
+        // inspection. The row is compared with this run.
         for place in 0..Row::ALL.len() {
             let at = (round + place) % Row::ALL.len();
             let plain = Row::Nothing.measure(messages);

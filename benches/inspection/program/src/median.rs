@@ -1,4 +1,4 @@
-/// Median of some values, with its confidence interval of 95 %.
+/// Median of some values, with the 95 % confidence interval of the median.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Median {
     pub(crate) median: f64,
@@ -7,12 +7,12 @@ pub(crate) struct Median {
 }
 
 impl Median {
-    /// The interval ends at two of the values. The number of values below the median has a binomial distribution if the
-    /// values are independent. No other assumption is necessary.
+    /// Each of the two bounds of the interval is one of the values. The number of values below the median has a
+    /// binomial distribution if the values are independent. No other assumption is necessary.
     ///
-    /// With fewer than six values, the interval contains all values, and its confidence is below 95 %. The number of
-    /// values is at most 1,000, because otherwise the smallest probability of the distribution would be a subnormal
-    /// floating-point number.
+    /// With fewer than six values, the interval contains all values, and the confidence of the interval is below 95 %.
+    /// The number of values is at most 1,000, because otherwise the smallest probability of the distribution would be a
+    /// subnormal floating-point number.
     ///
     /// # Panics
     /// Panics if there is no value.

@@ -77,7 +77,7 @@ impl Row {
                 let client = client.repeat(request, INTERVAL);
                 let time = run(&rt, messages);
                 let rate = client.stop();
-                // The rate of a short run says little.
+                // The rate of a short run is not reliable.
                 assert!(time < 0.2 || rate > 80.0, "the console sent only {rate} requests per second");
                 time
             }
@@ -103,8 +103,8 @@ fn traced(messages: u64, options: TraceOptions) -> f64 {
     time
 }
 
-/// Two processes exchange messages on the worker. Meanwhile, other processes wait. The calling thread waits in a
-/// channel and not in `block_on`, because a thread in `block_on` also runs processes.
+/// Two processes exchange messages on the worker. Meanwhile, other processes wait. The calling thread waits for a
+/// message of a channel and not in `block_on`, because a thread in `block_on` also runs processes.
 fn run(rt: &Runtime, messages: u64) -> f64 {
     let (started, all) = mpsc::channel();
     for _ in 0..WAITING {

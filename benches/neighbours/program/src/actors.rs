@@ -1,5 +1,5 @@
-//! Common interface of the actor runtimes. An actor handles one message after the other, and supports the operations
-//! tell and ask. Each workload is written once for all actor runtimes, with the trait [`Actors`]. Each file of
+//! Common interface of the actor runtimes. An actor handles its messages one after another, and supports the operations
+//! `tell` and `ask`. Each workload is written once for all actor runtimes, with the trait [`Actors`]. Each file of
 //! `actors/` implements the interface for one runtime.
 
 mod actix;

@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use crate::round::{Runner, workers};
 use crate::verdict::{Cost, Quantity, Row};
 
-/// Sizes in pixels: width of the column of names, length of tokio's bar, height of a bar, height of a row with its gap.
+/// Sizes in pixels. The first four sizes are the width of the column of names, the length of tokio's bar, the height of
+/// a bar, and the height of a row including the gap between two rows.
 const LEFT: f64 = 130.0;
 const UNIT: f64 = 330.0;
 const BAR: f64 = 11.0;

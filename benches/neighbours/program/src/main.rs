@@ -26,7 +26,7 @@ use workload::Workload;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Maximum that the option `--check` permits for the ratio of a basic row. The ratio is the cost of procession divided
-/// by the cost of tokio or of async-executor, whichever is lower.
+/// by the lower of two costs: the cost of tokio, and the cost of async-executor.
 const LIMIT: f64 = 1.5;
 
 fn main() -> ExitCode {
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
 }
 
 /// Runs all rounds of one workload. The runners take turns, so that a disturbance of the machine affects all runners.
-/// Each round begins with a different runner, so that a runner does not always run after the same other runner.
+/// Each round begins with a different runner, so that a runner does not always run directly after the same runner.
 fn measure(workload: &'static Workload, ops: u64, workers: Option<usize>, options: &Options) -> Vec<Row> {
     let round = Round { ops, times: options.times(ops), workers };
     let runs: Vec<_> = workload.runs.iter().filter(|(runner, _)| options.wants(*runner)).collect();

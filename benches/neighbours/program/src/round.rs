@@ -30,7 +30,7 @@ pub(crate) enum Runner {
 }
 
 impl Runner {
-    /// All runners, in the order of the table; procession is first.
+    /// All runners, in the order of the table. procession is the first runner.
     pub(crate) const ALL: [Self; 8] = [
         Self::Procession,
         Self::ByHand,
@@ -130,7 +130,7 @@ impl Round {
         self.measure(|ops| work(&rt, ops))
     }
 
-    /// Measures `work` on an executor. The field `workers` sets the number of its threads.
+    /// Measures `work` on an executor. The field `workers` sets the number of threads that drive the executor.
     pub(crate) fn async_executor(&self, work: impl Fn(&Arc<Executor<'static>>, u64)) -> Sample {
         let executor = Arc::new(Executor::new());
         let driven = Arc::clone(&executor);
@@ -141,8 +141,8 @@ impl Round {
         self.measure(|ops| work(&executor, ops))
     }
 
-    /// Measures `work` on an executor that is leaked and therefore never freed. An executor that is never freed needs
-    /// no list of its tasks.
+    /// Measures `work` on an executor that is leaked and therefore never freed. An executor that is never freed does
+    /// not need a list of its tasks.
     pub(crate) fn static_executor(&self, work: impl Fn(&&'static StaticExecutor, u64)) -> Sample {
         let executor = Executor::new().leak();
         let _threads = DriverThreads::new(self.workers(), move |stopped| {
@@ -169,7 +169,7 @@ impl Round {
         sample
     }
 
-    /// Measures `work` without a runtime. The work starts its own threads.
+    /// Measures `work` without a runtime. The work itself starts the threads that it needs.
     pub(crate) fn bare(&self, work: impl Fn(u64)) -> Sample {
         self.warm_up(&work);
         self.measure(work)
@@ -177,8 +177,8 @@ impl Round {
 
     fn warm_up(&self, work: impl Fn(u64)) {
         work((self.ops / 10).max(1));
-        // The last operation opens the latch before its task is freed and before the workers park. During this pause,
-        // the task is freed and the workers park.
+        // The last operation opens the latch before the task of this operation is freed and before the workers park.
+        // During the following sleep, the task is freed and the workers park.
         thread::sleep(Duration::from_millis(1));
         drop(WAITS.take());
     }

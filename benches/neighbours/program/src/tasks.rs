@@ -1,5 +1,5 @@
-//! Common interface of the task runtimes. The trait [`Tasks`] has functions that spawn a task, that create and use an
-//! unbounded channel and a oneshot channel, and that yield to other tasks. Each workload is written once for all task
+//! Common interface of the task runtimes. The trait [`Tasks`] has functions for four operations: spawn a task, use an
+//! unbounded channel, use a oneshot channel, and yield to other tasks. Each workload is written once for all task
 //! runtimes, with this trait. Each method of `Tasks` only calls the corresponding function of the runtime.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 pub(crate) trait Tasks: Clone + Send + Sync + 'static {
     type Sender<T: Send + 'static>: Clone + Send + Sync + 'static;
     type Receiver<T: Send + 'static>: Send + 'static;
-    /// Sending half of a oneshot channel; `Answer` is the receiving half.
+    /// Sending half of a oneshot channel. The type `Answer` is the receiving half.
     type Reply<T: Send + 'static>: Send + 'static;
     type Answer<T: Send + 'static>: Send + 'static;
 

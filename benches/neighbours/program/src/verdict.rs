@@ -37,7 +37,8 @@ impl Quantity {
     }
 }
 
-/// The other runtime of a bar. A bar is a limit for the ratio of procession to this runtime.
+/// The runtime with which a bar compares procession. A bar is a limit for the ratio of the cost of procession to the
+/// cost of this runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Against {
     One(Runner),
@@ -106,7 +107,7 @@ const PARALLEL_CORES: f64 = 1.2;
 #[derive(Debug)]
 pub(crate) struct Cost {
     pub(crate) runner: Runner,
-    /// Median of the quantity that this output line reports.
+    /// Median of the quantity of the row.
     pub(crate) ns: f64,
     pub(crate) wall: f64,
     /// Ratio of CPU time to wall time: the number of cores in use.
@@ -114,7 +115,8 @@ pub(crate) struct Cost {
     /// Median of the ratios of procession to this runner. Each ratio is computed within one round, so a slow phase of
     /// the machine affects procession and this runner equally.
     pub(crate) ratio: f64,
-    /// Number of rounds in which both procession and this runner used a second worker.
+    /// Number of rounds in which both procession and this runner used a second worker. If this runner cannot use a
+    /// second worker, the number of rounds in which procession used a second worker.
     pub(crate) parallel_rounds: usize,
 }
 
@@ -197,7 +199,7 @@ impl Row {
         self.costs.iter().filter(|cost| !cost.runner.is_ours())
     }
 
-    /// Returns the lowest cost of the other runtimes.
+    /// Returns the cost of the cheapest of the other runtimes.
     pub(crate) fn best(&self) -> Option<&Cost> {
         self.neighbours().min_by(|a, b| a.ns.total_cmp(&b.ns))
     }
@@ -233,8 +235,8 @@ impl Row {
         self.bars.iter().filter_map(|&bar| Some(Met { bar, ratio: self.ratio(bar.against)? }))
     }
 
-    /// Returns whether the row meets its bars. For a starved row with bars, another rule applies: the row meets its
-    /// bars if its ratio to the best other runtime is at most 1.0.
+    /// Returns whether the row meets its bars. For a starved row with bars, a different rule applies: the row meets its
+    /// bars if the ratio of procession to the best other runtime is at most 1.0.
     pub(crate) fn holds(&self) -> bool {
         match self.ratio(Against::Best) {
             Some(ratio) if self.is_starved() && !self.bars.is_empty() => ratio <= 1.0,

@@ -39,10 +39,10 @@ pub(crate) struct Workload {
 /// Runs one round and returns its cost.
 type Run = fn(&Round) -> Sample;
 
-/// Builds the list `runs` from up to three implementations of the work. The first implementation is for procession. A
-/// second implementation may use [`Tasks`](crate::tasks::Tasks), and a third implementation may use
-/// [`Actors`](crate::actors::Actors). With `built:`, the function for procession receives the round, and configures
-/// the builder of the runtime.
+/// Builds the list `runs` from up to three implementations of the work. The first implementation is for procession. The
+/// optional implementation `tasks` uses [`Tasks`](crate::tasks::Tasks), and the optional implementation `actors` uses
+/// [`Actors`](crate::actors::Actors). With `built:`, the function for procession receives the round, and configures the
+/// builder of the runtime.
 macro_rules! runs {
     (built: $built:expr $(, by_hand: $by_hand:expr)? $(, tasks: $tasks:expr)? $(, actors: $actors:expr)?) => {
         &[

@@ -36,7 +36,7 @@ pub(crate) fn run(row: &str, ops: &str, port: &str) {
     }
 }
 
-/// Tells the driver that the server is warm. Waits until the driver has read the CPU time of the server, and then
+/// Informs the driver that the server is warm. Waits until the driver has read the CPU time of the server, and then
 /// measures `work`. `work` returns the median of the round trips, or zero.
 fn measure(ops: u64, work: impl FnOnce() -> Duration) {
     wait_for_driver();

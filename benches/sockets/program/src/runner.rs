@@ -51,8 +51,8 @@ impl Runner {
         words
     }
 
-    /// Returns the command that starts the server. If `under` is not empty, the command starts the program in `under`,
-    /// for example `strace`, and this program starts the server.
+    /// Returns the command that starts the server. If `under` is not empty, the command starts the program that `under`
+    /// names, for example `strace`, and that program starts the server.
     pub(crate) fn command(self, service: Service, workers: usize, under: &[String]) -> Command {
         let words: Vec<_> = under.iter().cloned().chain(self.server(service, workers)).collect();
         let mut command = Command::new(&words[0]);

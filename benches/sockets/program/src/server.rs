@@ -1,6 +1,6 @@
 //! The process of a server. The process prints the number of its port. For each line of its input, the process prints
-//! the CPU time that it has used, in nanoseconds. At the end of its input, the process exits. The main thread, which is
-//! not a worker, reads the input.
+//! its own CPU time in nanoseconds. At the end of its input, the process exits. The main thread, which is not a worker,
+//! reads the input.
 
 mod epoll;
 mod http;

@@ -1,4 +1,4 @@
-//! ractor: an actor is a tokio task, and its state is separate from its code.
+//! ractor: an actor is a tokio task, and the state of the actor is separate from the code of the actor.
 
 use std::marker::PhantomData;
 

@@ -50,7 +50,8 @@ fn ours<const CLIENTS: usize, const SERVERS: usize>(rt: &Runtime, n: u64) {
     DONE.wait();
 }
 
-/// Uses a channel of the other runtime for the questions, and a oneshot channel for each answer.
+/// On a runtime without calls, the clients send the questions through a channel, and the server sends each answer
+/// through a oneshot channel.
 pub(super) fn tasks<T: Tasks, const CLIENTS: usize, const SERVERS: usize>(on: &T, n: u64) {
     let n = n / CLIENTS as u64;
     DONE.close(CLIENTS as u64);

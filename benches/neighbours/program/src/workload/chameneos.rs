@@ -1,6 +1,6 @@
-//! Savina's chameneos. 100 creatures of three colours go to a mall, and the mall pairs the creatures. After each
-//! meeting, both creatures change their colours and go to the mall again. The work ends after the given number of
-//! meetings. An operation is one meeting, which is four messages.
+//! Savina's chameneos. Each of 100 creatures of three colours sends a message to a mall, and the mall pairs the
+//! creatures. After each meeting, both creatures change their colours and send a message to the mall again. The work
+//! ends after the given number of meetings. An operation is one meeting, which is four messages.
 
 use procession::{Address, Context, Runtime};
 
@@ -34,8 +34,8 @@ impl Colour {
         [Red, Yellow, Blue][(creature % 3) as usize]
     }
 
-    /// Returns the colour of both creatures after a meeting. If both creatures have the same colour, both creatures
-    /// keep this colour. Otherwise both creatures get the third colour.
+    /// Returns the colour that both creatures have after a meeting. If both creatures have the same colour, both
+    /// creatures keep this colour. Otherwise both creatures get the third colour.
     fn with(self, other: Self) -> Self {
         match (self, other) {
             (a, b) if a == b => a,
@@ -209,7 +209,7 @@ struct CreatureActor<A: Actors> {
     mall: A::Address<MallActor<A>>,
 }
 
-/// The first message to a creature is its own address.
+/// The first message to a creature contains the address of this creature.
 enum Heard<A: Actors> {
     You(A::Address<CreatureActor<A>>),
     Other(ToCreature<A::Address<CreatureActor<A>>>),

@@ -84,7 +84,7 @@ fn answered_outside(round: &Round, run: impl Fn(&Runtime, u64)) -> Sample {
     sample
 }
 
-/// Keeps `IN_FLIGHT` commands in flight until all are answered.
+/// Keeps up to `IN_FLIGHT` commands in flight until all commands are answered.
 struct InFlight {
     left: u64,
     in_flight: u64,

@@ -1,5 +1,5 @@
-//! Savina's counting: one process sends without a pause, and another process adds up the numbers in the messages. An
-//! operation is one message.
+//! Savina's counting: one process sends messages without a pause, and a second process adds up the numbers in the
+//! messages. An operation is one message.
 
 use procession::{Context, Runtime};
 

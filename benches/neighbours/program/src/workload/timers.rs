@@ -130,7 +130,7 @@ impl Wake for CountingWaker {
     }
 }
 
-/// Returns a delay of at least one second, because the task needs this time to create all timers.
+/// Returns a delay of at least one second. The task needs this time to create all timers before the first timer is due.
 fn alarm(i: u64, n: u64) -> Duration {
     Duration::from_secs(1) + nap(i, n)
 }
@@ -172,7 +172,7 @@ fn fire<T: Timers>(on: &T, n: u64) {
 }
 
 // ---- Timers with a delay of some seconds are set and cancelled, while 1,000 other timers wait. A program sets and
-// cancels a timer in this way when an operation completes before its timeout.
+// cancels a timer in this way when an operation completes before the timeout of the operation.
 
 const LIVE: u64 = 1_000;
 

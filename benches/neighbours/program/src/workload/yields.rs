@@ -1,5 +1,5 @@
-//! Calls of `yield_now`: each of 1,000 tasks repeatedly goes to the back of the queue. An operation is one call of
-//! `yield_now`.
+//! Calls of `yield_now`. Each of 1,000 tasks calls `yield_now` repeatedly, and each call puts the task at the back of
+//! the queue. An operation is one call of `yield_now`.
 
 use procession::{Context, Runtime};
 

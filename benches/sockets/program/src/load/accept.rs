@@ -60,7 +60,7 @@ struct Connection {
 
 fn connect(poll: &Poll, server: SocketAddr, token: Token) -> Connection {
     let mut stream = TcpStream::connect(server).expect("a port is free");
-    // The close resets the connection, so the system does not reserve its port for a minute.
+    // The close resets the connection, so the system does not reserve the port of the connection for a minute.
     SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("it is a TCP socket");
     poll.registry().register(&mut stream, token, Interest::READABLE).expect("it is a new socket");
     Connection { stream, received: 0 }

@@ -1,4 +1,4 @@
-//! HTTP requests of the program `wrk`, on connections that stay open.
+//! The program `wrk` sends HTTP requests, on connections that stay open.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};

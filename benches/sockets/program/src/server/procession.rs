@@ -100,7 +100,7 @@ pub(super) fn run(service: Service, workers: usize) {
     answer_driver(port);
 }
 
-/// Runs the server without workers. A tokio runtime polls the future of `Runtime::run` on one thread, and the helper
+/// Runs the server without workers. A tokio runtime with one thread polls the future of `Runtime::run`, and the helper
 /// thread of procession waits for the sockets.
 pub(super) fn run_in_tokio(service: Service) {
     let (runtime, port) = start(service, 0);

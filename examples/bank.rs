@@ -175,8 +175,8 @@ impl Server for Account {
 // ---- Tellers, kills and the check
 
 /// Makes payments until the cancel token of this process is cancelled. Returns the number of confirmed payments and the
-/// number of uncertain payments. If the account is killed before it replies, the teller does not know whether the
-/// account has made the payment.
+/// number of uncertain payments. If the account is killed before the account replies, the teller does not know whether
+/// the account has made the payment.
 async fn teller(ctx: Context) -> Result<(u64, u64), Exit> {
     let any = || NAMES[ctx.random() as usize % NAMES.len()];
     let (mut confirmed, mut unknown) = (0, 0);

@@ -3,7 +3,8 @@
 //!     cargo run --features net --example echo              a server, and a client that checks the answers
 //!     cargo run --features net --example echo -- 4000      a server on local port 4000: try `nc 127.0.0.1 4000`
 //!
-//! Ctrl-C stops the server. The server then cancels the processes of the connections and waits for them.
+//! Ctrl-C stops the server. The server then cancels the processes of the connections and waits until these processes
+//! have exited.
 
 use std::io::{self, Write};
 use std::net::Ipv4Addr;

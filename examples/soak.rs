@@ -127,7 +127,7 @@ struct Books {
     known: Mutex<Vec<Address<Msg>>>,
 }
 
-/// A process under test: the monkeys send messages to it, call it and kill it.
+/// A process under test. The monkeys send messages to this process, call this process and kill this process.
 async fn citizen(mut ctx: Context<Msg>, books: Arc<Books>) -> Result<(), Exit> {
     loop {
         let message = ctx.receive().await?;

@@ -158,7 +158,8 @@ impl Totals {
     }
 }
 
-/// Splits chunks into words, and counts them by shard. A word at the end of a chunk is continued with the next chunk.
+/// Splits chunks into words, and counts the words of each shard. A word at the end of a chunk is continued with the
+/// next chunk.
 struct Cutter {
     shards: Shards,
     bar: ProgressBar,

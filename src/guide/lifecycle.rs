@@ -114,8 +114,8 @@
 //!
 //! # Deadlines and cancel tokens
 //!
-//! A process inherits its deadline and its [`CancelToken`](crate::CancelToken) from the process that spawned it. The
-//! tests are in `tests/it/cancel.rs`.
+//! A process inherits the deadline and the [`CancelToken`](crate::CancelToken) of its parent. The parent is the process
+//! that has spawned this process. The tests are in `tests/it/cancel.rs`.
 //!
 //! | rule | test |
 //! |---|---|

@@ -324,7 +324,7 @@
 //!     loop {
 //!         let count = ctx.run_until_cancelled(stream.read(&mut buf)).await??;
 //!         if count == 0 {
-//!             // The call of `close` tells the client that the server has ended the stream intentionally.
+//!             // The call of `close` informs the client that the server has ended the stream intentionally.
 //!             return Ok(ctx.run_until_cancelled(stream.close()).await??);
 //!         }
 //!         ctx.run_until_cancelled(stream.write_all(&buf[..count])).await??;

@@ -119,11 +119,11 @@
 //! With a trace, the worker reads the clock for each event. A turn in which a process receives and sends one message
 //! has five events. Each worker records at most 4,096 events in a burst. Over a longer time, each worker records at
 //! most about 50,000 events per second. At its limit, the worker *skips* whole turns: the worker runs these turns, but
-//! does not record them. The thread of the trace raises the limit 100 times per second. Therefore a program with many
-//! very short steps is recorded in part, and a program with longer steps is recorded completely. A skipped turn records
-//! no messages, commands or wake-ups. If a skipped turn wakes a process, the trace may lack the state `ready` of this
-//! process. The limit never delays the worker. A process that is not selected by the options of the trace has no
-//! additional cost.
+//! does not record the events of these turns. The thread of the trace raises the limit 100 times per second. Therefore
+//! a program with many very short steps is recorded in part, and a program with longer steps is recorded completely. A
+//! skipped turn records no messages, commands or wake-ups. If a skipped turn wakes a process, the trace may lack the
+//! state `ready` of this process. The limit never delays the worker. A process that is not selected by the options of
+//! the trace has no additional cost.
 //!
 //! A flight recorder skips no turn, even if a worker runs very many turns per second. The flight recorder reads the
 //! clock once for each event. The flight recorder also needs the memory of its buffers.

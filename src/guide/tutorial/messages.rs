@@ -137,8 +137,8 @@
 //! # Selective receive
 //!
 //! [`receive_where`](crate::Context::receive_where) takes the first message that a function accepts. The function
-//! returns `Ok` with a value to accept a message, and returns `Err` with the message to leave it in the mailbox. The
-//! other messages stay in their order. [`stash`](crate::Context::stash) stores a message until
+//! returns `Ok` with a value to accept a message, and returns `Err` with the message to leave the message in the
+//! mailbox. The other messages stay in their order. [`stash`](crate::Context::stash) stores a message until
 //! [`unstash`](crate::Context::unstash) moves the message back to the mailbox.
 //!
 //! # Without the loop

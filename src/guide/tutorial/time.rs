@@ -132,7 +132,8 @@
 //! | a child of a supervisor | the supervisor's own exit, [`Child::shutdown`](crate::Child::shutdown) | 5 s by default, no limit for a child that is a supervisor |
 //! | the whole runtime | [`Runtime::shutdown`](crate::Runtime::shutdown) | the argument `within` |
 //!
-//! A process inherits the deadline and the cancel token of the process that spawned it.
+//! A process inherits the deadline and the cancel token of its parent. The parent is the process that has spawned this
+//! process.
 //!
 //! # Shutdown
 //!

@@ -485,7 +485,8 @@ impl Loader {
         Ok(text)
     }
 
-    /// Sorts the events by time, and links them. Returns `None` if the file has no track of a runtime.
+    /// Sorts the events by time, and sets the links between the events. Returns `None` if the file has no track of a
+    /// runtime.
     fn finish(self, incomplete_bytes: u64) -> Option<Recording> {
         let Self { texts, tracks, events, left_out, .. } = self;
         let is_ours = |track: &Track| track.parent != 0 && matches!(track.name.as_str(), "Workers" | "Processes");

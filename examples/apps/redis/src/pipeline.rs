@@ -207,8 +207,8 @@ impl Pipeline {
                 push_array(out, count);
             }
             if was_empty {
-                // The replies can need much memory, so they are not copied. Instead, the bytes of `out` are inserted in
-                // front of the replies, and the buffer of the replies then replaces `out`.
+                // The replies can need much memory, so this function does not copy the replies. Instead, the bytes of
+                // `out` are inserted in front of the replies, and the buffer of the replies then replaces `out`.
                 replies.splice(..0, out.drain(..));
                 mem::swap(out, replies);
             } else {

@@ -18,7 +18,7 @@ const SMALLEST: usize = if IS_TEST { 64 } else { 2 << 10 };
 /// Maximum number of bytes by which a read buffer grows in one step, if the buffer has at most twice this size. A
 /// larger buffer grows by half of its size.
 const CHUNK: usize = if IS_TEST { 128 } else { 64 << 10 };
-/// A read buffer above this size is freed when it is empty.
+/// When a read buffer above this size is empty, the buffer is freed.
 const KEPT: usize = if IS_TEST { 128 } else { 256 << 10 };
 
 /// Limits of a connection. The defaults of `line`, `bulk`, `multibulk` and `query` are the defaults of Redis 7. The

@@ -161,7 +161,7 @@ impl Client {
         assert_eq!(count, 0, "the server has sent a further byte");
     }
 
-    /// Receives a bulk string and returns it.
+    /// Receives a bulk string and returns this string.
     async fn bulk(&mut self) -> String {
         let mut header = Vec::new();
         while !header.ends_with(b"\r\n") {

@@ -187,8 +187,9 @@ fn an_idle_connection_is_closed() -> Tested {
     })
 }
 
-/// The time limit of a request head begins with the connection, and a byte of the head does not prolong it. After each
-/// byte, the client waits for half of the time limit. The server closes the connection before the head is complete.
+/// The time limit of a request head begins with the connection, and a byte of the head does not prolong the time limit.
+/// After each byte, the client waits for half of the time limit. The server closes the connection before the head is
+/// complete.
 #[test]
 fn a_head_that_arrives_byte_by_byte_is_refused() -> Tested {
     let idle = 2 * SHORT;
@@ -331,7 +332,7 @@ fn a_shutdown_completes_the_response_that_is_being_written() -> Tested {
         let head = format!("POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: {SIZE}\r\n\r\n");
         let mut stream = sent(address, head).await?;
         stream.write_all(&vec![b'x'; SIZE]).await?;
-        // The response is longer than the buffers of the system, so the server has not written all of it.
+        // The response is longer than the buffers of the system, so the server has not written the whole response.
         let head = read_until(&mut stream, "\r\n\r\n").await?;
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
         let client = async {

@@ -82,7 +82,8 @@ pub(super) fn parse(bytes: &[u8], limits: &Limits, is_copied: bool, mut piece: i
             rest = &rest[count..];
         }
         let read = bytes.len() - rest.len();
-        // A large buffer grows by half of its length. When the vector allocates, it at least doubles its capacity.
+        // A large buffer grows by half of its length. When a vector allocates, the vector at least doubles its
+        // capacity.
         assert!(batch.data.capacity() <= 3 * (read + SMALLEST), "the buffer outgrows the bytes that were read");
         let entries = batch.args.capacity() + batch.requests.capacity();
         assert!(entries <= 2 * read + 16, "the arguments outgrow the bytes that were read");

@@ -125,7 +125,7 @@ fn the_server_stops_reading_from_a_client_that_does_not_read() {
 }
 
 /// The replies to one batch exceed the limit of a shard. The shard returns the replies in several parts, and the client
-/// gets them in order.
+/// gets the replies in order.
 #[test]
 fn a_batch_with_long_replies_is_run_in_parts() {
     for shards in [1, 3] {
@@ -180,8 +180,8 @@ fn a_client_above_the_limit_is_refused() {
     });
 }
 
-/// While the listener sleeps after a failed `accept`, a client vanishes and another client connects. The listener no
-/// longer counts the first client when it accepts the second client.
+/// While the listener sleeps after a failed `accept`, a client vanishes and another client connects. When the listener
+/// accepts the second client, the listener no longer counts the first client.
 #[test]
 fn a_vanished_client_is_not_counted_even_if_other_clients_wait() {
     simulate(&Config { max_connections: 1, ..config(1) }, async |world| {

@@ -79,7 +79,7 @@ fn a_write_keeps_or_removes_the_time_to_live() {
     });
 }
 
-/// If a time to live exceeds the range of the runtime's clock, it still stays exact.
+/// If a time to live exceeds the range of the runtime's clock, the time to live still stays exact.
 #[test]
 fn a_time_to_live_of_a_million_years_is_exact() {
     simulate(&config(1), async |world| {

@@ -116,7 +116,7 @@ fn hello_applies_its_options_in_their_order() {
     });
 }
 
-/// The same commands get the same replies when a client sends them as one pipeline.
+/// If a client sends the same commands as one pipeline, the client gets the same replies.
 #[test]
 fn a_pipeline_gets_the_same_replies_as_single_commands() {
     for shards in [1, 3] {
@@ -186,7 +186,7 @@ fn spop_removes_random_members_and_returns_them() {
     });
 }
 
-/// The programs `redis-cli` and `redis-benchmark` send these commands when they connect to a server.
+/// The programs `redis-cli` and `redis-benchmark` send these commands when the programs connect to a server.
 #[test]
 fn the_server_describes_itself() {
     simulate(&config(2), async |world| {

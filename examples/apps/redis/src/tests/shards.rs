@@ -102,7 +102,7 @@ fn the_order_of_a_pipeline_is_kept() {
 }
 
 /// A shard returns the message when the replies reach 256 KiB, but never in the middle of a command. Therefore, if a
-/// command has several keys, the shard handles all these keys before it runs a command of another client.
+/// command has several keys, the shard handles all these keys before the shard runs a command of another client.
 #[test]
 fn a_command_with_several_keys_is_atomic_in_one_shard() {
     let limits = Limits { output: 1_000, ..Limits::default() };

@@ -29,7 +29,8 @@ proptest! {
         check(&bytes, &sizes);
     }
 
-    /// Most of these inputs contain lengths and ends of lines, so they reach more code of the parser.
+    /// Most of these inputs contain lengths and ends of lines. Therefore these inputs reach more code of the parser
+    /// than random bytes.
     #[test]
     fn the_parser_keeps_its_properties_for_random_bytes_of_the_protocol(bytes in vec(protocol_byte(), 0..400), sizes in sizes()) {
         check(&bytes, &sizes);

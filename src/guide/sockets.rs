@@ -317,8 +317,8 @@
 //! /// Sends back the bytes of one connection.
 //! async fn echo(ctx: Context, stream: TcpStream, tls: TlsAcceptor) -> Result<(), Exit> {
 //!     let accepted = ctx.run_until_cancelled(ctx.timeout(HANDSHAKE, tls.accept(stream))).await?;
-//!     // If a client does not complete the handshake in time, the server disconnects it. If the handshake fails, the
-//!     // client is the cause. So the process of the connection ends without a failure.
+//!     // If a client does not complete the handshake in time, the server disconnects the client. If the handshake
+//!     // fails, the client is the cause. So the process of the connection ends without a failure.
 //!     let Ok(Ok(mut stream)) = accepted else { return Ok(()) };
 //!     let mut buf = vec![0; 8 << 10];
 //!     loop {
@@ -328,7 +328,7 @@
 //!             return Ok(ctx.run_until_cancelled(stream.close()).await??);
 //!         }
 //!         ctx.run_until_cancelled(stream.write_all(&buf[..count])).await??;
-//!         // The TLS stream has its own write buffer, so the bytes must be flushed.
+//!         // The TLS stream contains a write buffer, so the program must flush the bytes.
 //!         ctx.run_until_cancelled(stream.flush()).await??;
 //!     }
 //! }
@@ -343,8 +343,8 @@
 //! /// Sends back the texts of one client. Sends the messages of the mailbox to this client.
 //! async fn connection(mut ctx: Context<String>, stream: TcpStream) -> Result<(), Exit> {
 //!     let accepted = ctx.run_until_cancelled(ctx.timeout(HANDSHAKE, accept_async(stream))).await?;
-//!     // If a client does not complete the handshake in time, the server disconnects it. If the handshake fails, the
-//!     // client is the cause. So the process of the connection ends without a failure.
+//!     // If a client does not complete the handshake in time, the server disconnects the client. If the handshake
+//!     // fails, the client is the cause. So the process of the connection ends without a failure.
 //!     let Ok(Ok(mut socket)) = accepted else { return Ok(()) };
 //!     loop {
 //!         let outgoing = select! {

@@ -139,7 +139,7 @@
 //!   [`Failure::TimedOut`](crate::Failure::TimedOut).
 //! - If the process drops the future or exits, the command is cancelled, and a later answer is discarded. For example,
 //!   `select!` drops the futures that do not complete first. With [`Perform::detach`](crate::future::Perform::detach),
-//!   the process gives up the future, the command continues, and the answer of the command is discarded.
+//!   the process drops the future, but the command continues, and the answer of the command is discarded.
 //!
 //! A command is cancelled if its time limit passes, if its future is dropped, or if the process that performs the
 //! command exits. The handler can detect the cancellation: [`is_cancelled`](crate::Completion::is_cancelled) returns

@@ -21,8 +21,8 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Sends back the bytes of one connection.
 async fn echo(ctx: Context, stream: TcpStream, tls: TlsAcceptor) -> Result<(), Exit> {
     let accepted = ctx.run_until_cancelled(ctx.timeout(HANDSHAKE, tls.accept(stream))).await?;
-    // If a client does not complete the handshake in time, the server disconnects the client. If the handshake fails,
-    // the client is the cause. So the process of the connection ends without a failure.
+    // If a client does not complete the handshake in time, the server disconnects the client. If the handshake
+    // fails, the client is the cause. So the process of the connection ends without a failure.
     let Ok(Ok(mut stream)) = accepted else { return Ok(()) };
     let mut buf = vec![0; 8 << 10];
     loop {

@@ -21,8 +21,8 @@ const UNREAD: usize = 1_000;
 /// Sends back the texts of one client. Sends the messages of the mailbox to this client.
 async fn connection(mut ctx: Context<String>, stream: TcpStream) -> Result<(), Exit> {
     let accepted = ctx.run_until_cancelled(ctx.timeout(HANDSHAKE, accept_async(stream))).await?;
-    // If a client does not complete the handshake in time, the server disconnects the client. If the handshake fails,
-    // the client is the cause. So the process of the connection ends without a failure.
+    // If a client does not complete the handshake in time, the server disconnects the client. If the handshake
+    // fails, the client is the cause. So the process of the connection ends without a failure.
     let Ok(Ok(mut socket)) = accepted else { return Ok(()) };
     loop {
         let outgoing = select! {

@@ -131,6 +131,7 @@ pub struct Row {
     pub monitored_by: u64,
     pub steps: u64,
     pub last_worker: Option<u64>,
+    pub checks_yield: bool,
     pub is_cancelled: bool,
     pub is_killed: bool,
 }
@@ -250,6 +251,7 @@ pub struct Edge {
     pub type_name: String,
     pub target: String,
     pub waits_for: WaitsFor,
+    pub in_block_on: bool,
 }
 
 /// Processes that can never run again.

@@ -202,10 +202,10 @@ fn mailbox(details: &Details) -> String {
     )
 }
 
-/// Returns the number of steps and the worker of the last step, as a text.
+/// Returns the number of steps, the worker of the last step, and whether the process checks for requests to yield.
 fn steps(info: &Row) -> String {
     let worker = info.last_worker.map_or_else(String::new, |worker| format!(", the last on worker {worker}"));
-    number(info.steps) + &worker
+    number(info.steps) + &worker + if info.checks_yield { ", checks should_yield" } else { "" }
 }
 
 /// Returns one line with the first values. Returns no line if there are no values.
@@ -229,10 +229,20 @@ fn time_until(now_ns: u64, at_ns: u64) -> String {
 /// is left out.
 fn further_text(details: &Details, text: &str, other: &Map<String, Value>) -> String {
     let texts = other.iter().filter_map(|(key, value)| {
-        let value = any_text(details.now_ns, key, value).filter(|value| !text.contains(value.as_str()))?;
+        let value = any_text(details.now_ns, key, value).filter(|value| !text.contains(without_column(value)))?;
         Some(format!(", {} {value}", any_name(key)))
     });
     texts.collect()
+}
+
+/// If the value is a place in a source file, returns the place without the column: the text of a wait contains only the
+/// file and the line. Returns any other value unchanged.
+fn without_column(value: &str) -> &str {
+    let is_number = |text: &str| text.parse::<u32>().is_ok();
+    match value.rsplit_once(':') {
+        Some((place, column)) if is_number(column) && place.rsplit(':').next().is_some_and(is_number) => place,
+        _ => value,
+    }
 }
 
 /// The name of a field that this console does not know.
@@ -299,7 +309,7 @@ mod tests {
             "info": {
                 "pid": "<1.0.1>", "type_name": "app::Shop", "state": "Blocked", "waiting_since_ns": 250_000_000,
                 "parent": "<1.9.1>", "priority": "Normal", "mailbox_len": 7, "unread_since_ns": 980_000_000,
-                "steps": 1_234, "last_worker": 1,
+                "steps": 1_234, "last_worker": 1, "checks_yield": true,
             },
             "supervisor": "<1.8.1>",
             "names": ["shop", "market"],
@@ -336,7 +346,7 @@ mod tests {
             "waits for     the answer to a call to <1.2.1> at src/shop.rs:41",
             "              a message",
             "mailbox       7 messages (oldest: at least about 20 ms), 0 signals, peak 0",
-            "steps         1,234, the last on worker 1",
+            "steps         1,234, the last on worker 1, checks should_yield",
             "run time      12 ms",
             "memory        1,024 bytes",
             "commands      2 × app::Fetch for at least 600 ms",
@@ -380,11 +390,11 @@ mod tests {
             "info": { "pid": "<1.0.1>", "steps": 1 },
             "waits_for": [
                 {
-                    "kind": "sleep", "text": "the end of a sleep at src/a.rs:7", "line": "src/a.rs:7",
+                    "kind": "sleep", "text": "the end of a sleep at src/a.rs:7", "line": "src/a.rs:7:13",
                     "deadline_ns": 3_000_000_000_u64, "since_ns": 500_000_000, "colour": null,
                 },
             ],
-            "checks_yield": true,
+            "keeps_time": true,
             "last_orders": [{ "type": "app::Get", "count": 3 }, { "type": "app::Put", "count": 1_000 }],
             "idle_time_ns": 1_500,
             "stack_bytes": 2_048,
@@ -394,7 +404,7 @@ mod tests {
         let text = screen(&app).join("\n");
         for row in [
             "waits for     the end of a sleep at src/a.rs:7, deadline in 2.0 s, since for 500 ms",
-            "checks yield  yes",
+            "keeps time    yes",
             "last orders   count 3 type app::Get, count 1,000 type app::Put",
             "idle time     1.5 µs",
             "stack         2,048 bytes",

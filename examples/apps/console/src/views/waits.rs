@@ -8,6 +8,9 @@ use crate::app::App;
 use crate::model::{Deadlock, Edge};
 use crate::views::{ALARM, SELECTED, TITLE, draw_lines, fit, offset, tail};
 
+/// Width of the column with the names of the waiting processes.
+const LABEL_WIDTH: usize = 28;
+
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     let graph = &app.graph;
     let height = usize::from(area.height);
@@ -32,7 +35,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     let visible = height.saturating_sub(lines.len());
     let edges = graph.edges.iter().enumerate().skip(offset(app.selected, visible)).take(visible);
     for (index, edge) in edges {
-        let text = row(&edge.pid, label(edge), &edge.waits_for.kind, &edge.target);
+        let text = row(&edge.pid, &row_label(edge), &edge.waits_for.kind, &edge.target);
         lines.push(if index == app.selected { Line::styled(text, SELECTED) } else { Line::raw(text) });
     }
     draw_lines(frame, area, lines);
@@ -49,7 +52,8 @@ fn waiting(edges: &[Edge], edge_count: u64) -> String {
 fn describe(deadlock: &Deadlock, width: usize) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     for edge in &deadlock.cycle {
-        lines.push(Line::raw(format!("  {} {}", edge.pid, label(edge))));
+        let in_block_on = if edge.in_block_on { ", in block_on" } else { "" };
+        lines.push(Line::raw(format!("  {} {}{in_block_on}", edge.pid, label(edge))));
         lines.push(Line::raw(fit(&format!("    waits for {}", edge.waits_for.text), width)));
     }
     if deadlock.behind_len != 0 {
@@ -63,7 +67,13 @@ fn describe(deadlock: &Deadlock, width: usize) -> Vec<Line<'static>> {
 
 /// Returns a row of the table of edges, without the source line. The view of the process shows the source line.
 fn row(pid: &str, label: &str, kind: &str, target: &str) -> String {
-    format!("{:<22} {:<28} {kind:<6} {}", tail(pid, 22), tail(label, 28), tail(target, 22))
+    format!("{:<22} {label:<LABEL_WIDTH$} {kind:<6} {}", tail(pid, 22), tail(target, 22))
+}
+
+/// Returns the name of the waiting process, and whether the process waits in a step that has called `block_on`.
+fn row_label(edge: &Edge) -> String {
+    let end = if edge.in_block_on { ", in block_on" } else { "" };
+    tail(label(edge), LABEL_WIDTH - end.len()) + end
 }
 
 fn label(edge: &Edge) -> &str {
@@ -87,7 +97,8 @@ mod tests {
     fn deadlocks_and_edges_are_shown() {
         let mut app = App { view: View::Waits, ..App::new("socket".into()) };
         assert_eq!(screen(&app)[2..4], ["no deadlock", "0 processes wait for another process"]);
-        let (one, two, three) = (edge(1, "shop", 2), edge(2, "bank", 1), edge(3, "guest", 1));
+        let (mut one, two, three) = (edge(1, "shop", 2), edge(2, "bank", 1), edge(3, "guest", 1));
+        one["in_block_on"] = true.into();
         let deadlock = json!({ "cycle": [one, two], "behind": ["<1.3.1>"], "behind_len": 1 });
         let graph =
             json!({ "edges": [one, two, three], "edge_count": 3, "deadlocks": [deadlock], "deadlock_count": 1 });
@@ -95,15 +106,16 @@ mod tests {
         let rows = screen(&app);
         let expected = [
             "1 deadlock",
-            "  <1.1.1> shop",
+            "  <1.1.1> shop, in block_on",
             "    waits for the answer to a call to <1.2.1> at src/shop.rs:41",
             "  <1.2.1> bank",
             "    waits for the answer to a call to <1.1.1> at src/shop.rs:41",
             "  behind them 1: <1.3.1>",
             "3 processes wait for another process",
-            "<1.1.1>                shop                         call   <1.2.1>",
+            "<1.1.1>                shop, in block_on            call   <1.2.1>",
+            "<1.2.1>                bank                         call   <1.1.1>",
         ];
-        assert_eq!(rows[2..10], expected);
+        assert_eq!(rows[2..11], expected);
     }
 
     #[test]

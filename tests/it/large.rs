@@ -149,8 +149,8 @@ fn a_supervised_child_may_be_large() {
     });
 }
 
-/// 3.3b: the future of a handler may be large. The test covers each method that registers a handler with a future. It
-/// also covers commands on the inline path and in the table of commands.
+/// 3.3b: the future of a handler may be large. The test covers each method that registers a handler with a future. The
+/// test also covers commands on the inline path and in the table of commands.
 #[test]
 fn the_future_of_a_handler_may_be_large() {
     struct Ask;

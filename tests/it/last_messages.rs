@@ -38,7 +38,7 @@ const ORDER: MessageKind = MessageKind::Message { type_name: concat!(module_path
 const FETCH: MessageKind = MessageKind::Answer { command: concat!(module_path!(), "::Fetch") };
 const STORE: MessageKind = MessageKind::Answer { command: concat!(module_path!(), "::Store") };
 
-/// Body that follows its orders, and fails when it is cancelled.
+/// Body that executes the orders in its messages. The body fails when its process is cancelled.
 async fn busy(mut ctx: Context<Order>) -> Result<(), Exit> {
     ctx.trap_exit(true);
     loop {
@@ -235,7 +235,7 @@ fn a_sender_that_waited_for_space_is_not_recorded() {
     let sender = rt.spawn(async move |_: Context| to.send_wait(2).await.map_err(|_| "refused"));
     settle(&rt);
     assert_eq!(details(&rt, &process.address()).last_messages.len(), 1);
-    // The process takes the first message, and thereby accepts the second message.
+    // When the process takes the first message, the mailbox accepts the message of the waiting sender.
     rt.resume(process.pid()).unwrap();
     rt.block_on(sender).unwrap();
     let number = MessageKind::Message { type_name: "u64" };
@@ -342,7 +342,8 @@ fn a_crash_report_contains_the_last_messages() {
     assert!(messages.lines().all(|line| line.ends_with(" after the start)")), "{text}");
 }
 
-/// 9.5g: with the feature `serde`, a record and a count are serialized as structs of their fields.
+/// 9.5g: with the feature `serde`, a record is serialized as a struct with the fields of the record. A count is also
+/// serialized as a struct.
 #[cfg(feature = "serde")]
 #[test]
 fn a_record_is_serialized_as_a_struct() {

@@ -50,7 +50,8 @@ impl Shelf {
     }
 }
 
-/// Handler that gives the next answer of its list, and counts the commands that it receives.
+/// Handler that counts its commands, and answers each command with the next answer in its list. If the list is empty,
+/// the answer is 0.
 #[derive(Clone, Default)]
 struct Script {
     answers: Arc<Mutex<VecDeque<Result<u64, Failure>>>>,
@@ -562,8 +563,8 @@ fn a_cancelled_command_is_not_retried() {
     });
 }
 
-/// 3.2e: the number of commands in the handler reaches the limit exactly and never exceeds the limit. The other
-/// commands wait in order. Each command is answered.
+/// 3.2e: the number of commands in the handler reaches the limit exactly and never exceeds the limit. The commands
+/// above the limit wait in order. Each command is answered.
 #[test]
 fn a_concurrency_limit_is_exact_and_fair() {
     within(60, || {
@@ -746,8 +747,8 @@ fn a_rate_limit_without_a_period_refuses_no_command() {
     });
 }
 
-/// 3.2e: the layer passes the commands of a burst to the handler immediately. The layer passes the other commands on
-/// in order, at the configured rate, and never too early.
+/// 3.2e: the layer passes the commands of a burst to the handler immediately. After the burst, the layer passes the
+/// remaining commands to the handler in order, at the configured rate, and never too early.
 #[test]
 fn a_rate_limit_is_fair_and_never_lets_a_command_pass_too_early() {
     async fn asks(host: &Host, count: u64, handler: impl Handler<Ask>) {
@@ -1083,7 +1084,7 @@ fn a_dropped_future_of_a_cancellation_does_not_affect_other_futures() {
         futures[4] = None;
         rt.kill(asks.pid()).unwrap();
         settle(&rt);
-        // When a layer ends its call of the handler, it wakes the future a second time.
+        // When a layer ends its call of the handler, the layer wakes the future a second time.
         let woken: Vec<_> = counts.iter().map(|count| count.load(Ordering::SeqCst) != 0).collect();
         assert_eq!(woken, [false, true, false, true, false, true]);
         assert!(futures.into_iter().flatten().all(|future| future.now_or_never().is_some()));

@@ -462,8 +462,8 @@ fn a_link_and_a_monitor_both_deliver_an_event() {
     rt.block_on(body).unwrap();
 }
 
-/// A hand-written process that exits soon. If the number of the process is 0, its `init` returns an error. If the
-/// number is 1, `init` panics. For any other number, the first step of the process fails.
+/// A hand-written process that exits soon. If the field is 0, `init` returns an error. If the field is 1, `init`
+/// panics. For any other value of the field, the first step of the process fails.
 struct Brief(u8);
 
 impl Process for Brief {
@@ -669,8 +669,8 @@ fn a_process_is_gone_before_its_exit_is_delivered() {
     });
 }
 
-/// Links the processes as `links` describes, and makes the first process fail. Asserts that each process exits exactly
-/// once, because of this failure.
+/// Spawns `count` processes, links each process `n` with the processes in `links(n)`, and makes the process 0 fail.
+/// Asserts that each process exits exactly once, because of this failure.
 fn assert_all_exit_together(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'static) {
     enum Msg {
         Link(Vec<Pid>, Reply<()>),

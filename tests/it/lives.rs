@@ -852,8 +852,8 @@ fn blocked_after(rt: &Runtime, pid: Pid, steps: u64) -> u64 {
         // Without workers, only this thread runs the processes.
         rt.block_on(step_aside());
         let row = rt.process_details(pid).expect("the process lives").info;
-        // In one row, the state may be older than the number of steps. Therefore the loop checks the number of steps in
-        // an earlier row than the state.
+        // In one row, the state may be older than the number of steps. Therefore the loop reads the number of steps
+        // from one row, and the state from a later row.
         if has_stepped && row.state == Some(ProcessState::Blocked) {
             return row.steps;
         }
@@ -879,8 +879,8 @@ fn a_shutdown_kills_blocked_processes_at_its_deadline() {
             let handle = rt.spawn(async |ctx: Context<()>| ctx.perform(Ask(1)).await);
             let host = rt.host().clone();
             let steps = blocked_after(&rt, handle.pid(), 0);
-            // The shutdown cancels the process, and the cancellation wakes the process once. The second call sets the
-            // deadline only after the process has blocked again, so the test does not depend on the speed of the
+            // The shutdown cancels the process, and the cancellation wakes the process once. The second shutdown sets
+            // its deadline only after the process has blocked again, so the test does not depend on the speed of the
             // machine.
             drop(rt.shutdown(LONG));
             blocked_after(&rt, handle.pid(), steps);
@@ -900,7 +900,8 @@ fn a_shutdown_kills_blocked_processes_at_its_deadline() {
     }
 }
 
-/// 6.5a, 6.5b: if a process is spawned during a shutdown, it is cancelled too, and the shutdown waits for it.
+/// 6.5a, 6.5b: if a process is spawned during a shutdown, the process is cancelled too, and the shutdown waits for its
+/// exit.
 #[test]
 fn processes_that_are_spawned_during_a_shutdown_are_cancelled_too() {
     fn family(mut ctx: Context<()>, depth: u32, ends: Arc<AtomicUsize>) -> BoxFuture<'static, Result<(), Exit>> {
@@ -1318,8 +1319,8 @@ fn the_caller_of_a_blocking_closure_that_never_runs_gets_an_error() {
     });
 }
 
-/// 7.1a, 8.3b: another executor polls a sleep of a runtime. When the runtime is dropped, the sleep still ends and does
-/// not hang.
+/// 7.1a, 8.3b: a sleep that was created by the host of a runtime is polled in another executor. When the runtime is
+/// dropped, the sleep still ends and does not hang.
 #[test]
 fn a_sleep_does_not_hang_when_its_runtime_is_dropped() {
     within(10, || {

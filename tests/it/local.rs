@@ -171,7 +171,8 @@ fn a_panic_ends_only_its_local_process() {
     assert_eq!(counted.unwrap(), 7);
 }
 
-/// 1.5b, 8.1c: when the thread's own future is woken, it is polled before any local process takes another step.
+/// 1.5b, 8.1c: a thread drives local processes and one future that belongs to no process. When this future is woken, it
+/// is polled before any local process takes another step.
 #[test]
 fn a_woken_future_is_polled_before_local_processes_run() {
     for blocks in [true, false] {
@@ -210,8 +211,8 @@ fn a_woken_future_is_polled_before_local_processes_run() {
     }
 }
 
-/// 8.1c, 8.1g: the thread's own future wakes itself in each poll. Each poll takes longer than the time limit for the
-/// poll of a guest. Local processes are not starved.
+/// 8.1c, 8.1g: the future that `LocalSet::run` drives wakes itself in each poll. Each poll takes longer than the time
+/// limit for the poll of a guest. Local processes are not starved.
 #[test]
 fn a_long_future_that_wakes_itself_does_not_starve_local_processes() {
     let rt = Runtime::builder().workers(0).build().unwrap();

@@ -601,7 +601,7 @@ fn the_caller_gets_the_exit_of_each_kind_of_process_that_holds_its_reply() {
             // The handles receive the exits. Otherwise the simulation would report unobserved failures.
             drop((body.await, server.await, process.await));
         }
-        // A cancellation ends the wait for the next message, and the body returns this error.
+        // After the cancellation, the second `receive` of the body returns an error, and the body returns this error.
         let holds = host.spawn(async |mut ctx: Context<Holds>| {
             let _held = ctx.receive().await?;
             ctx.receive().await.map(drop)
@@ -685,7 +685,7 @@ fn a_reply_that_a_policy_drops_does_not_report_the_exit_of_the_sender() {
     assert_eq!((answer, mailbox.try_receive().is_some()), (Err(CallError::Dropped), true));
 }
 
-/// 2.6b: a step that drops a `Reply` and then blocks its thread notifies the caller before it blocks.
+/// 2.6b: a step drops a `Reply` and then blocks its thread. The caller is notified before the step blocks.
 #[test]
 fn a_step_that_drops_the_reply_and_then_blocks_first_notifies_the_caller() {
     within(20, || {
@@ -823,7 +823,8 @@ fn a_reply_is_closed_if_its_call_was_not_sent() {
     });
 }
 
-/// 2.6a, 2.6d: a callee watches whether its caller still waits, and then answers. The answer wakes the caller.
+/// 2.6a, 2.6d: a callee polls `Reply::closed` while its caller still waits, and then answers. The answer wakes the
+/// caller.
 #[test]
 fn a_callee_that_has_watched_its_caller_can_answer() {
     timed(async |host, _| {

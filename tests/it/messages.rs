@@ -397,7 +397,7 @@ fn each_public_error_has_a_row(table: &Table) {
     assert!(expected.is_empty(), "these errors have no row in this file: {expected:?}");
 }
 
-/// Delegates its steps to `EntryPoints`, also after the entry point has ended.
+/// A process that delegates its steps to `EntryPoints`, even after the body of the entry point has ended.
 struct Delegates {
     delegates_init: bool,
     entries: EntryPoints<Payload, ()>,

@@ -1,5 +1,5 @@
-//! Section 9.1 of the specification, second part: the snapshot of all figures. Each figure has a test that changes the
-//! figure.
+//! Section 9.1 of the specification, second part: the snapshot of all metrics. Each metric has a test that changes the
+//! metric.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
@@ -42,7 +42,7 @@ fn settle(rt: &Runtime) {
     }
 }
 
-/// Observer that reads the figures when a process starts.
+/// Observer that reads the metrics when a process starts.
 #[derive(Default)]
 struct AtStart {
     host: OnceLock<Host>,
@@ -86,7 +86,8 @@ fn processes_are_counted_by_state() {
     assert_eq!((now(), rt.metrics().processes.outstanding_yields), ([0, 0, 0, 0, 1], 0));
 }
 
-/// 9.1c: the snapshot contains the number of messages and signals in all mailboxes, and the longest mailbox.
+/// 9.1c: the snapshot contains the number of messages and the number of signals in all mailboxes, and the length of the
+/// longest mailbox.
 #[test]
 fn the_depths_of_the_mailboxes_are_summed_up() {
     let rt = lone();
@@ -290,8 +291,8 @@ fn a_simulation_counts_its_runnable_processes() {
     assert_eq!(simulation.metrics().global_queue_depth, 0);
 }
 
-/// 9.1f: the difference of two snapshots contains the counts and durations of the time between the snapshots, and the
-/// gauges of the later snapshot.
+/// 9.1f: the difference of two snapshots contains the counts and durations that were recorded between the snapshots,
+/// and the gauges of the later snapshot.
 #[test]
 fn a_difference_keeps_the_gauges_of_the_later_snapshot() {
     let rt = Runtime::builder().workers(0).sample_every_step(true).build().unwrap();
@@ -577,7 +578,7 @@ fn a_simulation_measures_calls_in_virtual_time() {
 /// A parsed page in the Prometheus text format.
 #[derive(Default)]
 struct Page {
-    /// Type of each figure, by name.
+    /// Type of each metric, by name.
     types: BTreeMap<String, String>,
     /// Value of each series, by name and labels.
     values: BTreeMap<String, f64>,
@@ -643,7 +644,7 @@ impl Page {
     }
 }
 
-/// 9.1f: the Prometheus text contains each figure, with a help text and a type, and follows the rules of the format.
+/// 9.1f: the Prometheus text contains each metric with a help text and a type, and follows the rules of the format.
 #[test]
 fn the_prometheus_text_is_well_formed_and_complete() {
     let rt = Runtime::builder().workers(0).sample_every_step(true).build().unwrap();
@@ -679,13 +680,13 @@ fn the_prometheus_text_is_well_formed_and_complete() {
     assert!(times.scheduling_delay.count() >= 3);
     let sum = page.values["procession_scheduling_delay_seconds_sum"];
     assert_eq!(sum, times.scheduling_delay.sum().as_secs_f64());
-    // Each field of the counters is a series.
+    // The page has one series for each field of the counters.
     let counters = page.types.values().filter(|kind| *kind == "counter").count();
     assert_eq!(counters, format!("{:?}", metrics.counters).matches(": ").count());
 }
 
-/// 9.1f: the figures of two runtimes form one well-formed text. Each sample has the labels of its runtime, and labels
-/// may contain any text.
+/// 9.1f: the metrics of two runtimes are written as one well-formed text. Each sample has the labels of its runtime,
+/// and labels may contain any text.
 #[test]
 fn the_prometheus_text_of_several_runtimes_is_well_formed() {
     let metrics = [2, 3].map(|processes| {
@@ -745,7 +746,7 @@ fn an_invalid_label_is_refused() {
     for other in [&[("b", "2"), ("a", "1")][..], &[("a", "1"), ("b", "2"), ("c", "")]] {
         assert!(refused(&[&[("a", "1"), ("b", "2")], other]), "{other:?}");
     }
-    // Each label of the figures is in the list of refused names.
+    // Each label name that the crate itself uses is refused.
     let page = Page::parse(&metrics.to_prometheus());
     let own = page.values.keys().filter_map(|series| Some(series.split_once('{')?.1.split_once('=')?.0));
     assert!(own.clone().count() > 10);

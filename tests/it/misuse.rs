@@ -27,8 +27,8 @@ async fn serve(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
     }
 }
 
-/// 1.1c, 1.1f, 11: a start fails if its entry point is unknown or its input has the wrong type. Both `started()` and
-/// the exit state what was given and what was expected.
+/// 1.1c, 1.1f, 11: a start fails if its entry point is unknown or its input has the wrong type. The error of
+/// `started()` and the exit contain the given and the expected entry point, or the given and the expected input type.
 #[test]
 fn a_failed_start_names_its_cause() {
     async fn port(_: Context<()>, port: u16) -> Result<u32, Exit> {
@@ -310,7 +310,7 @@ fn everything(host: &Host, server: &Address<Reply<u64>>) {
     drop((spawned, call));
 }
 
-/// When this value is dropped, it calls `everything` and then sends the text `place`.
+/// When this value is dropped, its destructor calls `everything` and then sends the text in the field `place`.
 struct Busy {
     host: Host,
     server: Address<Reply<u64>>,
@@ -482,8 +482,8 @@ fn a_process_may_shut_down_its_own_runtime() {
             let pid = owner.pid();
             owner.address().send(rt).unwrap();
             assert!(matches!(block_on(server), Err(Exit::Cancelled(_))));
-            // The process that owns the runtime waits for the shutdown that it has requested. The test requests a
-            // second shutdown with an earlier deadline.
+            // The process that owns the runtime waits for the shutdown that this process has requested. The test
+            // requests a second shutdown with an earlier deadline.
             let shutdown = block_on(host.shutdown(Duration::ZERO));
             assert!(matches!(block_on(owner), Err(Exit::Killed)));
             assert_eq!(shutdown.left.iter().map(|left| left.pid).collect::<Vec<_>>(), [pid]);
@@ -491,7 +491,8 @@ fn a_process_may_shut_down_its_own_runtime() {
     }
 }
 
-/// 8.1d, 11: a step may block on its own runtime. While the step blocks, its worker runs other processes.
+/// 8.1d, 11: a step may call `Runtime::block_on` of its own runtime. While the step blocks, its worker runs other
+/// processes.
 #[test]
 fn a_step_may_block_on_its_own_runtime() {
     within(20, || {

@@ -303,7 +303,8 @@ fn first_quorum_and_timeout_work_for_groups_and_pools() {
     let mut simulation = Simulation::new(1);
     let host = simulation.host().clone();
     simulation.run(async move {
-        // Number of requests that the members still answer. The members keep all further requests.
+        // Number of requests that the members still answer. The members store all further requests and do not answer
+        // them.
         let answers = Arc::new(AtomicUsize::new(0));
         let left = Arc::clone(&answers);
         let body = move |mut ctx: Context<Reply<Pid>>| {

@@ -68,7 +68,8 @@ fn a_call_resolves_its_name_when_it_is_sent() {
     assert_eq!(rt.block_on(call).unwrap(), 7);
 }
 
-/// 2.5c: a spawn with a taken name fails. The error names the holder of the name and returns the body.
+/// 2.5c: a spawn with a taken name fails. The error contains the pid of the process that has the name, and returns the
+/// body.
 #[test]
 fn a_spawn_with_a_taken_name_fails_and_names_the_holder() {
     let rt = lone();
@@ -84,7 +85,7 @@ fn a_spawn_with_a_taken_name_fails_and_names_the_holder() {
     let second = rt.spawn(body);
     let by_body = rt.block_on(rt.spawn(async |ctx: Context<u64>| ctx.register(SUM)));
     assert!(by_body.unwrap_err().to_string().contains(&taken.to_string()));
-    // Another host has its own names.
+    // Each host has its own names, so a process of another host can have the same name.
     let other = rt.add_host(HostBuilder::new("other")).unwrap();
     let namesake = other.process().name(SUM).spawn(sum).unwrap();
     assert_eq!((other.whereis(SUM), rt.whereis(SUM)), (Some(namesake.pid()), Some(first.pid())));
@@ -156,8 +157,9 @@ fn a_name_is_free_before_the_exit_is_reported() {
     });
 }
 
-/// 2.5b, 2.5c: several processes register one name and join one group, and are killed at the same time. The error of a
-/// refused registration names another process as the holder. After the exits, the name is free and the group is empty.
+/// 2.5b, 2.5c: several processes register one name and join one group, and are killed at the same time. If a
+/// registration is refused because the name is taken, the error contains the pid of another process. After the exits,
+/// the name is free and the group is empty.
 #[test]
 fn concurrent_registrations_and_exits_leave_no_name_behind() {
     const ROUNDS: usize = 400;

@@ -441,8 +441,8 @@ fn a_panic_in_the_drop_of_an_answer_affects_no_other_process() {
     assert_eq!(shut_down(rt, LONG).left, []);
 }
 
-/// 11: if the input of a process panics when it is dropped, no other process is affected. This also holds if the
-/// process was killed before its `init` ran.
+/// 11: the input of a process panics when the input is dropped. No other process is affected, even if the process was
+/// killed before its `init` ran.
 #[test]
 
 fn a_panic_in_the_drop_of_an_input_affects_no_other_process() {
@@ -1068,8 +1068,8 @@ fn an_observer_that_panics_changes_nothing() {
     });
 }
 
-/// 4.7i, 8.2c: the code of a closure on the blocking pool may panic, and its drop may panic. The same holds for a
-/// future without a pid. The pool and the worker continue to work.
+/// 4.7i, 8.2c: the code of a closure on the blocking pool may panic, and the drop of its values may panic. A poll or
+/// the drop of a future without a pid may panic too. The pool and the worker continue to work.
 #[test]
 fn closures_and_futures_may_panic() {
     within(20, || {
@@ -1201,7 +1201,8 @@ impl Command for AskAndPanic {
 }
 
 /// 2.6b, 3.2c: an inline handler panics while it owns the reply of a call. The call fails immediately, although the
-/// process neither exits nor gets another step. The same applies if the process performs the command in its last step.
+/// process neither exits nor gets another step. The call also fails immediately if the process performs the command in
+/// its last step.
 #[test]
 fn a_handler_that_panics_drops_the_reply_of_its_command() {
     for exits in [false, true] {

@@ -178,8 +178,8 @@ fn the_least_loaded_member_gets_the_message() {
     });
 }
 
-/// With round robin, the pool sends one message to each member in turn. The pool ignores the load of the members, but
-/// skips a member with a full mailbox.
+/// With round robin, the pool sends one message to each member, always in the same order of the members. The pool
+/// ignores the load of the members, but skips a member with a full mailbox.
 #[test]
 fn round_robin_sends_to_the_members_in_turn() {
     let rt = lone();
@@ -267,8 +267,8 @@ fn a_pool_without_a_queue_accepts_messages_after_an_overload() {
     });
 }
 
-/// All messages with the same key go to the same member, even if the mailbox of this member is full. A member with a
-/// full mailbox does not delay the messages for other members.
+/// A pool sends all messages with the same key to the same member, even if the mailbox of this member is full. A member
+/// with a full mailbox does not delay the messages for other members.
 #[test]
 fn messages_of_one_key_go_to_one_member() {
     let rt = lone();
@@ -390,7 +390,7 @@ fn waiting_messages_of_one_key_stay_in_order_while_one_member_is_full() {
             }
         }
         rt.block_on(settle());
-        // If no message of a key has been read yet, the messages of this key wait for the full member.
+        // If no message of a key has been read yet, the full member is the member for this key.
         let all_read =
             |key: u8| read.lock().unwrap().get(&key).is_some_and(|(_, numbers)| numbers.len() == EACH as usize);
         let keys = || read.lock().unwrap().clone();
@@ -413,8 +413,8 @@ fn waiting_messages_of_one_key_stay_in_order_while_one_member_is_full() {
     });
 }
 
-/// While a pool starts its members in several turns, all messages with the same key go to the same member, including
-/// the urgent messages. For each key, the messages that are not urgent stay in order.
+/// While a pool starts its members in several turns, the pool sends all messages with the same key to the same member,
+/// including the urgent messages. For each key, the messages that are not urgent stay in order.
 #[test]
 fn messages_of_one_key_go_to_one_member_during_the_start() {
     const KEYS: u64 = 64;
@@ -432,8 +432,8 @@ fn messages_of_one_key_go_to_one_member_during_the_start() {
     };
     let pool = rt.spawn_pool(Pool::new(600, body).by_key(|message: &(u64, Option<usize>)| message.0));
     let rounds = rt.block_on(async {
-        // After each turn of the pool, the test sends two messages of each key. It sends them once more after the
-        // start. During the start, the pool refuses the urgent messages.
+        // After each turn of the pool, the test sends two messages of each key. After the start, the test sends two
+        // further messages of each key. During the start, the pool refuses the urgent messages.
         let (mut started, mut before, mut round) = (pool.started(), 1, 0);
         loop {
             let (has_started, alive) = ((&mut started).now_or_never().is_some(), rt.processes_alive());
@@ -618,8 +618,8 @@ fn a_pool_grows_by_few_members_in_one_turn() {
 }
 
 /// A member exits when it has been idle for the whole idle timeout, and not earlier. A member that was busy at the
-/// previous check does not exit at the present check. This also holds if another member with the same number of
-/// received messages exits at the present check.
+/// previous check does not exit at the present check, even if another member with the same number of received messages
+/// exits at the present check.
 #[test]
 fn a_member_that_was_busy_at_the_last_check_stays() {
     async fn takes_long(mut ctx: Context<(Duration, Reply<()>)>) -> Result<(), Exit> {
@@ -706,8 +706,9 @@ fn a_cancelled_pool_lets_its_members_finish() {
     assert_eq!((done.load(SeqCst), rt.processes_alive()), (2, 0));
 }
 
-/// If a token or a shutdown cancelled the members of a pool directly, it would cancel them before the pool. Instead,
-/// the pool cancels its members, and replaces none of them. The members exit normally after their cancellation.
+/// A token or a shutdown does not cancel the members of a pool directly, because the members would then be cancelled
+/// before the pool. Instead, the pool cancels its members, and replaces no member. The members exit normally after
+/// their cancellation.
 #[test]
 fn a_token_or_a_shutdown_cancels_the_pool_and_not_its_members() {
     for by_token in [true, false] {
@@ -915,7 +916,8 @@ fn a_large_pool_starts_its_members_in_several_turns() {
 }
 
 /// 2.3j, 6.4g: a pool that routes by key refuses a message if its members are full. A `Recipient` detects this refusal
-/// before it converts the message. So the caller gets the original message back. The same holds for a kept mailbox.
+/// before it converts the message. So the caller gets the original message back. A `Recipient` of a kept mailbox that
+/// is full detects the refusal in the same way.
 #[test]
 fn a_recipient_returns_a_message_that_no_member_accepts() {
     struct Number(u8);

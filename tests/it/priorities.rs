@@ -204,8 +204,8 @@ fn processes_of_every_priority_run_during_a_long_step_and_are_dropped_with_the_r
     });
 }
 
-/// 4.10a: each call of `block_on` in this test runs only a few turns. The shares of the priorities are kept across
-/// these calls.
+/// 4.10a: each call of `block_on` in this test runs only a few turns. Over all these calls together, each priority gets
+/// at least half of its share of the turns.
 #[test]
 fn many_short_runs_on_a_guest_thread_starve_no_priority() {
     within(60, || {

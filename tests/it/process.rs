@@ -793,7 +793,8 @@ impl Process for SharesEntryPoints {
     }
 }
 
-/// 1.1c: after an entry point has returned, another process may choose another entry point of the same value.
+/// 1.1c: after an entry point has returned, another process may choose another entry point of the same `EntryPoints`
+/// value.
 #[test]
 fn two_processes_use_the_same_entry_points_one_after_the_other() {
     let rt = Runtime::builder().workers(0).build().unwrap();

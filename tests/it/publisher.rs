@@ -19,7 +19,7 @@ struct Book {
     described: BTreeMap<String, (Option<Unit>, String)>,
 }
 
-/// Recorder that notes all calls.
+/// Recorder that stores the values of all calls in a `Book`.
 #[derive(Debug, Clone, Default)]
 struct Notes(Arc<Mutex<Book>>);
 
@@ -109,7 +109,7 @@ async fn yields(ctx: Context) {
 }
 
 /// 9.4b: the publisher passes the absolute values of the counters, the present values of the gauges, and the durations
-/// since its previous call. The publisher describes each figure once.
+/// since its previous call. The publisher describes each metric exactly once.
 #[test]
 fn a_snapshot_goes_to_the_recorder_of_the_metrics_facade() {
     let rt = Runtime::builder().workers(0).sample_every_step(true).build().unwrap();
@@ -125,7 +125,7 @@ fn a_snapshot_goes_to_the_recorder_of_the_metrics_facade() {
         assert_eq!(book.gauges["procession_memory_bytes{structure=metrics}"], snapshot.memory.metrics as f64);
         let (count, sum) = book.histograms["procession_scheduling_delay_seconds"];
         assert_eq!(count, 10 * round);
-        // Each duration is recorded as the upper end of its bucket.
+        // Each duration is recorded as the upper bound of its bucket.
         let exact = snapshot.distributions.scheduling_delay.sum().as_secs_f64();
         assert!((exact..=exact * 1.26 + 1e-6).contains(&sum), "{sum} instead of {exact}");
         let (unit, text) = &book.described["procession_scheduling_delay_seconds"];
@@ -135,7 +135,7 @@ fn a_snapshot_goes_to_the_recorder_of_the_metrics_facade() {
     }
 }
 
-/// 9.4b: each figure of a publisher has the labels of the publisher. Therefore one recorder distinguishes the figures
+/// 9.4b: each metric of a publisher has the labels of the publisher. Therefore one recorder distinguishes the metrics
 /// of two runtimes.
 #[test]
 fn the_labels_of_a_publisher_distinguish_two_runtimes() {
@@ -165,7 +165,8 @@ fn the_labels_of_a_publisher_distinguish_two_runtimes() {
     assert!(std::panic::catch_unwind(|| MetricsPublisher::new().labels(&[("state", "x")])).is_err());
 }
 
-/// 9.4b: a figure that has no value at the first call of the publisher is described when it gets its first value.
+/// 9.4b: a metric that has no value at the first call of the publisher is described when the metric gets its first
+/// value.
 #[test]
 fn a_figure_is_described_when_it_gets_its_first_value() {
     struct Late;

@@ -159,7 +159,7 @@ const ACTIONS: [(&str, Action); 22] = [
     ("preempt the process itself", |world, me| ignore(world.host.preempt(me.pid()))),
 ];
 
-/// Follows the instructions that it receives.
+/// Body that executes the instructions in its messages.
 async fn follow_instructions(mut ctx: Context<Instruction>) -> Result<Option<Act>, Exit> {
     let mut held = None;
     loop {

@@ -31,7 +31,7 @@ async fn keeps(mut ctx: Context<Reply<()>>) -> Result<(), Exit> {
 }
 
 /// 8.3a, 9.2b, 9.2d: a process waits for a process of another runtime. Both processes have the same index and the same
-/// generation. The runtime reports no deadlock, because the callee is unknown to it.
+/// generation. The runtime reports no deadlock, because this runtime does not know the callee.
 #[test]
 fn a_call_to_another_runtime_is_no_deadlock() {
     // If a new thread spawns the processes, their indices are equal in both runtimes.
@@ -86,7 +86,8 @@ async fn needs_time(mut ctx: Context, is_done: Arc<AtomicBool>) -> Result<(), Ex
 }
 
 /// 6.4f, 8.3a: a child of a supervisor belongs to another runtime. The time limit of its stop is measured with the
-/// clock of this other runtime. The same holds for the time limit of the supervisor's own cancellation.
+/// clock of this other runtime. If the supervisor itself is cancelled, the time limit of this cancellation is also
+/// measured with the clock of the other runtime.
 #[test]
 fn a_supervisor_measures_the_shutdown_time_with_the_clock_of_the_other_runtime() {
     for cancels_supervisor in [false, true] {
@@ -184,8 +185,8 @@ fn the_addresses_of_equal_simulations_have_equal_hashes() {
     assert_ne!(hashes[0].1.address(), hashes[1].1.address());
 }
 
-/// 1.3e, 8.1a: while a step blocks in `block_on`, its thread runs a future of `spawn_future`. The future belongs to no
-/// process.
+/// 1.3e, 8.1a: while a step blocks in `block_on`, its thread runs a future that was spawned with `spawn_future`. The
+/// future belongs to no process.
 #[test]
 fn a_future_that_runs_inside_a_blocked_step_belongs_to_no_process() {
     within(60, || {
@@ -205,8 +206,8 @@ fn a_future_that_runs_inside_a_blocked_step_belongs_to_no_process() {
     });
 }
 
-/// 2.6c: a step waits for a reply. Inside this step, a future of `spawn_future` panics while the future holds the
-/// reply. The call fails, and the step does not wait for ever.
+/// 2.6c: a step waits for a reply. Inside this step, a future that was spawned with `spawn_future` panics while the
+/// future holds the reply. The call fails, so the step does not wait forever.
 #[test]
 fn a_call_ends_if_a_future_drops_the_reply_inside_the_waiting_step() {
     within(60, || {
@@ -258,7 +259,7 @@ fn abandons(rt: &Runtime, shelf: &Arc<Mutex<Option<Completion<()>>>>) -> bool {
 }
 
 /// 3.3c: a handler drives the runtime. Meanwhile, another process runs on the same thread. This process panics and
-/// drops the completion of another command. This command fails at once. The handler is a function.
+/// drops the completion of another command. This other command fails immediately. The handler is a function.
 #[test]
 fn a_command_is_abandoned_at_once_if_its_completion_is_dropped_inside_a_handler() {
     within(60, || {
@@ -282,8 +283,8 @@ fn a_command_is_abandoned_at_once_if_its_completion_is_dropped_inside_a_handler(
 }
 
 /// 3.3c: the handler of a command is a future. During a poll of this future, a process panics and drops the completion
-/// of another command. This other command is also abandoned at once. The process runs in a later poll of this future,
-/// and this poll is outside any turn.
+/// of another command. This other command is also abandoned immediately. The process runs in a later poll of this
+/// future, and this poll is outside any turn.
 #[test]
 fn a_command_is_abandoned_at_once_if_its_completion_is_dropped_inside_an_async_handler() {
     within(60, || {
@@ -416,8 +417,8 @@ fn an_unpolled_run_future_is_dropped_inside_the_context_of_tokio() {
 }
 
 /// 6.5a, 6.4c: a child of a supervisor belongs to another runtime. A shutdown of that runtime cancels the child,
-/// because no supervisor of that runtime does this. The supervisor then cannot start the child again. This refusal
-/// counts towards the restart intensity, and is not treated as a shutdown of the supervisor's own runtime.
+/// because no supervisor of that runtime cancels this child. The supervisor then cannot start the child again. This
+/// refusal counts towards the restart intensity, and is not treated as a shutdown of the supervisor's own runtime.
 #[test]
 fn a_shutdown_cancels_a_child_whose_supervisor_belongs_to_another_runtime() {
     let (mut early, mut late) = early_and_late();
@@ -442,7 +443,7 @@ fn a_link_to_another_runtime_does_not_match_a_local_link() {
     let (mut early, other) = (Simulation::new(1), Simulation::new(2));
     let waits = async |mut ctx: Context| ctx.receive().await.map(drop);
     let local = early.spawn(waits).pid();
-    // Both processes are the first processes of their simulations, so they have the same number.
+    // Each process is the first process of its simulation, so the two pids contain the same numbers.
     let foreign = other.spawn(waits).pid();
     assert!(local != foreign && local.to_string() == foreign.to_string(), "{local}, {foreign}");
     for traps in [false, true] {

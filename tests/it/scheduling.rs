@@ -44,8 +44,8 @@ impl Random {
     }
 }
 
-/// 4.1c: the maximum number of workers is the number of bits of a state word. A larger number is an error that names
-/// the maximum.
+/// 4.1c: the maximum number of workers is the number of worker slots. With a larger number, the build fails, and the
+/// error contains the maximum.
 #[test]
 fn the_number_of_workers_has_an_exact_maximum() {
     within(60, || {
@@ -414,8 +414,8 @@ fn no_wake_up_between_workers_is_lost() {
     });
 }
 
-/// 4.2a, 4.3c: if a local queue overflows, tasks go to the injector, and all tasks run. The second worker is kept busy
-/// until all tasks are spawned, so that it steals no task before the queue overflows.
+/// 4.2a, 4.3c: if a local queue overflows, tasks move to the injector, and all tasks run. The second worker is kept
+/// busy until all tasks are spawned, so that it steals no task before the queue overflows.
 #[test]
 fn tasks_that_overflow_a_local_queue_are_run() {
     for workers in [1, 2] {
@@ -446,7 +446,7 @@ fn tasks_that_overflow_a_local_queue_are_run() {
             });
             assert_eq!(block_on(parent).unwrap(), 199_990_000);
             // No task was stolen. The queues of a worker and its `next` slot together have space for 8,193 tasks. The
-            // remaining tasks go to the injector in batches of 128.
+            // remaining tasks move to the injector in batches of 128.
             assert!(rt.counters().overflows >= (20_000 - 8_193) / 128, "{} overflows", rt.counters().overflows);
         });
     }
@@ -521,8 +521,8 @@ fn a_tree_of_processes_runs_in_little_memory() {
     }
 }
 
-/// 4.2g: no program may rely on the order of the queues. The test runs the programs of other tests with
-/// `Builder::shuffle`, which also shuffles the tasks in the `next` slots.
+/// 4.2g: no program may rely on the order of the processes in the queues. The test runs the programs of other tests
+/// with `Builder::shuffle`, which also shuffles the tasks in the `next` slots.
 #[test]
 fn programs_give_correct_results_with_shuffled_queues() {
     for seed in 0..many(20, 5) {

@@ -17,7 +17,7 @@ fn lone() -> Runtime {
     Runtime::builder().workers(0).build().unwrap()
 }
 
-/// Increments a counter when it is dropped.
+/// A value whose drop increments a counter.
 struct CountsDrop(Arc<AtomicUsize>);
 
 impl Drop for CountsDrop {

@@ -89,8 +89,8 @@ fn a_process_can_request_a_shutdown_and_return() {
     }
 }
 
-/// 6.5d: if a process awaits the shutdown, the process is killed at the deadline. Every caller gets a report that names
-/// this process.
+/// 6.5d: if a process awaits the shutdown that it has requested, the process is killed at the deadline. Every caller
+/// gets a report that contains the pid of this process.
 #[test]
 fn a_process_that_awaits_the_shutdown_is_killed_at_the_deadline() {
     for seed in 0..10 {

@@ -222,8 +222,8 @@ fn messages_outside_a_run_do_not_change_the_trace_of_a_seed() {
     }
 }
 
-/// 10.1b: the same seed always gives the same trace, byte for byte. Another seed gives another trace. A correct program
-/// computes the same result under every seed.
+/// 10.1b: the same seed always gives the same trace, byte for byte. A different seed gives a different trace. A correct
+/// program computes the same result under every seed.
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     within(60, || {
@@ -467,7 +467,7 @@ fn a_failing_seed_is_shrunk_and_run_again() {
 }
 
 /// 10.3a: the report of a failing seed repeats the options of the check. If `Simulation::run` does not detect this kind
-/// of failure, the report says so.
+/// of failure, the report states that only a check reports the failure.
 #[test]
 fn the_report_of_a_check_contains_its_options() {
     let fails = async |_: Host| Err::<(), _>(Exit::failed("it is wrong"));

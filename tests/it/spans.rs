@@ -374,7 +374,7 @@ fn a_restart_is_a_warning_in_the_span_of_the_supervisor() {
     assert!(log.field(restart, "type").contains("Supervisor"), "{restart:?}");
 }
 
-/// 9.4a: a long step is a warning in the span of its process, although the monitor thread reports it.
+/// 9.4a: a long step is a warning in the span of its process, although the monitor thread reports the step.
 #[test]
 fn a_long_step_is_a_warning_in_the_span_of_its_process() {
     within(60, || {

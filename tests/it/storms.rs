@@ -64,8 +64,8 @@ fn mutated(text: &str, random: &mut Random) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// 2.1a, 2.1e, 11: the test guesses pids from random text and random numbers. A guess has one of three results: it is
-/// not a valid pid, it belongs to no live process, or it reaches exactly the process to which it belongs.
+/// 2.1a, 2.1e, 11: the test guesses pids from random text and random numbers. Each guess either is not a valid pid, or
+/// is the pid of no live process, or reaches exactly the process with this pid.
 #[test]
 fn a_guessed_pid_reaches_no_other_process() {
     let (cases, seconds) = amount(50_000, 5_000_000);

@@ -366,7 +366,7 @@ fn an_exiting_supervisor_refuses_children() {
 }
 
 /// 6.1a, 6.4b: if another process has the name of a child, the child is refused, and the refusal contains the pid of
-/// that process. This also holds for a child with a kept mailbox.
+/// that process. A child with a kept mailbox is refused in the same way.
 #[test]
 fn a_refused_child_reports_the_process_that_has_its_name() {
     everywhere(async |host| {
@@ -686,8 +686,8 @@ fn messages_move_from_a_kept_mailbox_to_a_hand_written_child() {
     });
 }
 
-/// 6.4g: a name in the options of a child is ignored. This also holds for a child without a name and for a child with a
-/// kept mailbox.
+/// 6.4g: a name in the options of a child is ignored. The name is ignored even if the child is unnamed or has a kept
+/// mailbox.
 #[test]
 fn a_name_in_the_options_of_a_child_is_ignored() {
     everywhere(async |host| {
@@ -1331,7 +1331,7 @@ fn overlapping_requests_for_a_child_are_all_answered() {
 }
 
 /// 6.4b: a child has no name and was added at run time. When this child has exited and is not restarted, the supervisor
-/// removes it from its list. The reason is that no request can address this child any more.
+/// removes the child from its list of children. The reason is that no request can address this child any more.
 #[test]
 fn an_unnamed_child_that_was_added_at_run_time_is_removed_after_its_exit() {
     everywhere(async |host| {

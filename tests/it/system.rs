@@ -36,9 +36,9 @@ async fn calls(ctx: Context, server: Address<Reply<u64>>, stop: Arc<AtomicBool>)
     Ok(calls)
 }
 
-/// Sets a timer that terminates this operating system process if it hangs. The timer works even if the test harness
-/// does not know about the process. A forked child does not inherit the timer of its parent, so each child sets its own
-/// timer.
+/// Sets a timer that terminates this operating system process if the process hangs. The timer works even if the test
+/// harness does not know about the process. A forked child does not inherit the timer of its parent, so each child sets
+/// its own timer.
 fn set_alarm(seconds: u32) {
     // SAFETY: `alarm` has no precondition. `alarm` only sets a timer, and the signal of this timer ends the program by
     // default.

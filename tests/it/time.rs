@@ -125,7 +125,8 @@ fn no_sleep_ends_early() {
                         } else {
                             ctx.sleep_until(until).await
                         }
-                        // A sleep ends at the first tick that is not before its deadline.
+                        // A sleep ends at its deadline if a tick is due at this time, and otherwise at the first tick
+                        // after its deadline.
                         let ticks = (until - begun).as_nanos().div_ceil(ms(1).as_nanos());
                         let tick = begun + ms(u64::try_from(ticks).unwrap());
                         exact.check(ctx.now(), if exact.is_exact() { tick } else { until });
@@ -831,8 +832,8 @@ fn delayed_messages_are_sent_or_cancelled() {
     });
 }
 
-/// 6.2a, 6.2e, 7.1a: a process cannot cancel a timer with the `TimerRef` of another process. If the process tries this,
-/// its own timers, its deadline and its kill timer stay set.
+/// 6.2a, 6.2e, 7.1a: a process cannot cancel a timer with the `TimerRef` of another process. After this failed attempt,
+/// the process still has its own timers, its deadline and its kill timer.
 #[test]
 fn the_timer_of_another_process_cannot_be_cancelled() {
     check(0..10, async |host: Host| {
@@ -1070,7 +1071,7 @@ fn a_blocked_waker_of_a_parked_worker_does_not_stop_the_timers() {
 }
 
 /// 7.1b: if a message is in the mailbox, `receive_timeout` returns this message, even with a timeout of zero. Without a
-/// message, `receive_timeout` returns `None`, but not before the timeout has passed. After a cancellation,
+/// message, `receive_timeout` returns `None` after the timeout has passed, and never earlier. After a cancellation,
 /// `receive_timeout` returns an error.
 #[test]
 fn a_receive_timeout_ends_at_its_time_limit() {

@@ -106,7 +106,7 @@ fn slices_nest_if_a_trace_begins_and_ends_on_busy_workers() {
                 })
             })
             .collect();
-        // When a trace begins, it visits all processes. With many processes, this takes longer.
+        // When a trace begins, the trace visits all processes. The visit takes longer if there are many processes.
         let idle: Vec<_> = (0..2_000).map(|_| rt.spawn(async |mut ctx: Context| ctx.receive().await)).collect();
         for _ in 0..8 {
             let (bytes, _) = traced(&rt, || {
@@ -281,8 +281,8 @@ impl Process for ByHand {
     }
 }
 
-/// Returns the start and the end of each arrow. Fails if an arrow has no end, has more than one end, or leads
-/// backwards.
+/// Returns the start and the end of each arrow. Fails if an arrow has no end, has more than one end, or ends earlier
+/// than it starts.
 fn arrows(decoded: &Decoded) -> Vec<(&decoder::Event, &decoder::Event)> {
     let events = decoded.events.iter();
     let begins: Vec<_> = events.clone().flat_map(|event| event.flows.iter().map(move |flow| (*flow, event))).collect();
@@ -302,9 +302,8 @@ fn arrows(decoded: &Decoded) -> Vec<(&decoder::Event, &decoder::Event)> {
     pairs
 }
 
-/// 9.3b: an arrow leads from each send to the receipt of the message, and from each yield to its completion. The number
-/// of arrows from sends equals the counter `messages`, and the number of arrows from yields equals the counter
-/// `yields`.
+/// 9.3b: an arrow connects each send to the receipt of the message, and each yield to its completion. The number of
+/// arrows from sends equals the counter `messages`, and the number of arrows from yields equals the counter `yields`.
 #[test]
 fn arrows_lead_from_sends_to_receipts_and_from_yields_to_completions() {
     let later = async |command: Double| {
@@ -354,8 +353,8 @@ fn settle(rt: &Runtime) {
     (0..10).for_each(|_| rt.block_on(crate::step_aside()));
 }
 
-/// Returns one entry for each mark `receive`, in the order of time. If an arrow leads to the mark, the entry is the
-/// position of the mark `send` at which this arrow begins. Otherwise the entry is `None`.
+/// Returns one entry for each mark `receive`, in the order of the times of the marks. If an arrow ends at the mark, the
+/// entry is the position of the mark `send` at which this arrow begins. Otherwise the entry is `None`.
 fn receipts(decoded: &Decoded) -> Vec<Option<usize>> {
     let sends = decoded.named(Kind::Instant, "send");
     let from = |flow: &u64| sends.iter().position(|send| send.flows.contains(flow)).expect("an arrow has a begin");
@@ -653,7 +652,7 @@ fn two_traces_can_overlap() {
     assert!(inner > 0 && outer == 3 * inner, "{inner} {outer}");
 }
 
-/// Runs a simulation with this seed and writes a trace of it.
+/// Runs a simulation with this seed and writes a trace of the simulation.
 fn simulated(seed: u64) -> (Vec<u8>, TraceSummary, observe::Counters) {
     let mut simulation = Simulation::new(seed);
     let host = simulation.host().clone();

@@ -26,7 +26,7 @@ fn ask<T>(rt: &Runtime, process: &JoinHandle<T, Ask>) -> String {
     rt.block_on(process.call(|reply| reply)).expect("it answers")
 }
 
-/// Answers every message with its name and pid, forever.
+/// Body that answers every message with `name` and the pid of its process, forever.
 async fn serve(mut ctx: Context<Ask>, name: &'static str) -> Result<(), Exit> {
     loop {
         let reply = ctx.receive().await?;
@@ -414,7 +414,7 @@ fn an_upgrade_works_in_a_combinator_that_polls_only_woken_futures() {
     });
 }
 
-/// 4.6b, 6.7a: a process that upgrades itself endlessly does not starve other processes, and it can be killed.
+/// 4.6b, 6.7a: a process that upgrades itself endlessly does not starve other processes. The process can be killed.
 #[test]
 fn endless_upgrades_do_not_starve_other_processes() {
     fn turns(ctx: Context<()>) -> BoxFuture<'static, Result<(), Exit>> {

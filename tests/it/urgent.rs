@@ -341,7 +341,8 @@ fn no_message_is_lost_if_urgent_and_normal_messages_arrive_together() {
 }
 
 /// 2.3j, 4.9a: while the receiver looks at an urgent message, the message still occupies its place in a bounded
-/// mailbox. If another urgent message arrives at this time, it is queued after the other urgent messages.
+/// mailbox. An urgent message that arrives at this time is queued after all urgent messages that are already in the
+/// mailbox.
 #[test]
 fn an_urgent_message_keeps_its_place_while_the_receiver_looks_at_it() {
     everywhere(async |host| {
@@ -367,7 +368,7 @@ fn an_urgent_message_keeps_its_place_while_the_receiver_looks_at_it() {
     });
 }
 
-/// 2.3j: if the closure of `receive_where` panics, only the message that it has received is lost.
+/// 2.3j: if the closure of `receive_where` panics, only the message that the closure has received is lost.
 #[test]
 fn a_panic_while_the_receiver_looks_at_an_urgent_message_loses_only_this_message() {
     let rt = lone();
@@ -403,7 +404,7 @@ impl Process for Floods {
     }
 }
 
-/// 4.6b, 6.2d: for each urgent message that a hand-written process reads, it sends another urgent message to itself.
+/// 4.6b, 6.2d: a hand-written process sends itself one urgent message for each urgent message that it reads.
 /// Nevertheless, its step ends. Therefore other processes run, and the process can be killed.
 #[test]
 fn a_step_ends_although_urgent_messages_arrive() {
@@ -422,7 +423,8 @@ fn a_step_ends_although_urgent_messages_arrive() {
     });
 }
 
-/// 2.3j: a step reads at most 128 urgent messages. The next step reads the other messages without a further wake-up.
+/// 2.3j: a step reads at most 128 urgent messages. The next step reads the remaining messages without a further
+/// wake-up.
 #[test]
 fn a_hand_written_process_reads_all_urgent_messages() {
     struct Counts(Vec<u64>, usize);
@@ -444,8 +446,8 @@ fn a_hand_written_process_reads_all_urgent_messages() {
     assert_eq!((read, steps), ((0..=300).collect(), 3));
 }
 
-/// 2.3j: a step reads its maximum number of urgent messages, and then passes its events to `EntryPoints`. The
-/// next step still reads the other messages.
+/// 2.3j: a step reads its maximum number of urgent messages, and then passes its events to `EntryPoints`. The next step
+/// still reads the remaining messages.
 #[test]
 fn a_process_that_delegates_its_steps_reads_all_urgent_messages() {
     struct Delegates(EntryPoints<u64, ()>, u64);
@@ -478,7 +480,7 @@ fn a_process_that_delegates_its_steps_reads_all_urgent_messages() {
 }
 
 /// 2.3j: the largest length of a mailbox counts the urgent messages together with the other messages, no matter which
-/// of them arrives first.
+/// messages arrive first.
 #[test]
 fn the_largest_length_counts_all_unread_messages() {
     let rt = Runtime::builder().workers(0).build().unwrap();

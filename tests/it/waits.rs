@@ -1,5 +1,6 @@
 //! Section 9.2 of the specification: the operations that a process waits for. If an operation waits for another
-//! process, the operation states this process. Each operation of the crate except a join also states its source line.
+//! process, the entry of the operation contains the pid of this process. For each operation of the crate except a join,
+//! the entry also contains the source line.
 
 use std::future::pending;
 use std::panic::Location;
@@ -274,8 +275,8 @@ fn each_future_of_the_crate_names_its_source_line() {
         assert!(waits[0].to_string().ends_with(&format!(" at {}:{line}", file!())), "{waits:?}");
     }
     assert!(processes.iter().enumerate().all(|(number, process)| number == 12 || !process.is_finished()));
-    // The stated end of a sleep is at most one millisecond after its deadline. The same is true for a time limit that
-    // is a sleep.
+    // The stated end of a sleep is at most one millisecond after its deadline. The stated end of a time limit that is a
+    // sleep is also at most one millisecond after the deadline of the time limit.
     for process in &processes[4..9] {
         let [WaitsFor::Sleep { count: 1, until: Some(until), .. }] = waits_for(&rt, process.pid())[..] else {
             panic!("a sleep")
@@ -472,8 +473,8 @@ fn pin<F: Future>(future: F) -> std::pin::Pin<Box<F>> {
     Box::pin(future)
 }
 
-/// 9.2b: if another thread drops a call of a process, the details no longer list this call. The details still list the
-/// next call of the process.
+/// 9.2b: if another thread drops a call that a process has made, the details no longer list this call. The details
+/// still list the next call that the process makes.
 #[test]
 fn a_call_that_another_thread_drops_is_not_listed_any_more() {
     within(60, || {

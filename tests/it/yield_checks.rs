@@ -138,7 +138,7 @@ fn a_body_that_pauses_between_cooperative_futures_counts_as_checking() {
 }
 
 /// 9.2a: if a step waits in `block_on`, its thread runs other processes meanwhile. Each check belongs to the process
-/// that made it.
+/// that performed the check.
 #[test]
 fn a_check_inside_block_on_belongs_to_the_process_that_made_it() {
     for (outer_checks, inner_checks) in [(true, false), (false, true)] {

@@ -285,7 +285,8 @@ fn a_build_with_a_duplicate_handler_fails() {
     let named = |_: NamedCommand, completion: Completion<Payload>| completion.complete(Payload::new(()));
     let twice = Runtime::builder().handler_named("x", named).handler_named("x", named).build().unwrap_err();
     assert!(matches!(&twice, BuildError::DuplicateHandler(name) if name == "x"), "{twice}");
-    // A handler of the type would receive all commands with names, so the handler of the name would never be called.
+    // A handler for the type `NamedCommand` would receive all commands with names, so the handler for the name `x`
+    // would never be called.
     let both = [
         Runtime::builder().handler(named).handler_named("x", named),
         Runtime::builder().handler_named("x", named).handler(named),
@@ -412,7 +413,7 @@ fn a_command_can_be_abandoned_on_a_thread_that_is_unwinding() {
     assert!(matches!(results[3], Ok(40)), "{results:?}");
 }
 
-/// 3.3c, 3.5a: a handler can ask whether its command is cancelled, and it can wait for the cancellation.
+/// 3.3c, 3.5a: a handler can ask whether its command is cancelled, and can wait for the cancellation.
 #[test]
 fn a_handler_can_query_and_await_the_cancellation() {
     let shelf = Shelf::default();
@@ -508,7 +509,7 @@ fn a_layer_can_change_the_answer_of_its_handler() {
 }
 
 /// 3.2a, 4.7i, 4.9c: closures run on the blocking pool, and the size of this pool is bounded. The caller gets the
-/// result of the closure, its panic, or the reason why the pool refused the closure.
+/// result of the closure, the panic of the closure, or the reason why the pool refused the closure.
 #[test]
 fn the_blocking_pool_runs_closures() {
     let rt = two();

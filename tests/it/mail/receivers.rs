@@ -364,8 +364,8 @@ fn a_receive_is_refused_when_the_process_reads_its_events() {
     });
 }
 
-/// A process that owns two values of `EntryPoints`. It delegates its first step to the first value. In its second step,
-/// the process upgrades to the second value.
+/// A process that owns two values of `EntryPoints`. The process delegates its first step to the first value. In its
+/// second step, the process upgrades to the second value.
 struct Succeeded(EntryPoints<u32, u32>, Option<EntryPoints<u32, u32>>, usize);
 
 impl Process for Succeeded {

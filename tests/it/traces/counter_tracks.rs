@@ -76,8 +76,8 @@ fn all_parked(rt: &Runtime) -> RuntimeMetrics {
     }
 }
 
-/// 9.3c: one step spawns seven children on its worker, and a thread outside the runtime spawns five processes. The
-/// only worker runs none of them, because the step blocks.
+/// 9.3c: one step spawns seven children on its worker, and a thread outside the runtime spawns five processes. The only
+/// worker runs none of these twelve processes, because the step blocks.
 #[test]
 fn the_tracks_of_the_queue_depths_have_exact_values() {
     within(60, || {
@@ -101,8 +101,8 @@ fn the_tracks_of_the_queue_depths_have_exact_values() {
     });
 }
 
-/// 9.3c: the two children of a process run at the same time. Therefore the second worker has stolen one of them. Each
-/// worker has parked.
+/// 9.3c: the two children of a process run at the same time. Therefore the second worker has stolen one of the
+/// children. Each worker has parked.
 #[test]
 fn the_tracks_of_steals_and_parks_have_the_values_of_the_counters() {
     within(60, || {

@@ -70,7 +70,7 @@ fn a_trace_of_a_type_contains_old_and_new_processes() {
     drop(old);
 }
 
-/// 9.3a: a trace with a filter and a trace without one do not influence each other.
+/// 9.3a: a trace with a filter and a trace without a filter do not influence each other.
 #[test]
 fn traces_with_different_filters_can_overlap() {
     let rt = Runtime::builder().workers(0).build().unwrap();

@@ -79,7 +79,8 @@ fn a_full_buffer_overwrites_its_oldest_events() {
         ctx.receive().await
     };
     let host = rt.host().clone();
-    // A process makes all spawns, so these events are in the buffer of the thread that runs the process.
+    // One process performs all spawns, so the events of these spawns are in the buffer of the thread that runs this
+    // process.
     let root = async move |_: Context| {
         let old = host.process().name("old").spawn(body).map_err(Exit::failed)?;
         old.started().await.map_err(Exit::failed)?;
@@ -111,7 +112,7 @@ fn a_full_buffer_overwrites_its_oldest_events() {
     // The processes of the ping-pong have exited. Nevertheless, the record contains their types, because the event of
     // an exit contains the type.
     assert!(!labels.contains("process"), "{labels:?}");
-    // The recorder learns the contents of a mailbox only when the process of the mailbox is idle. Until then, the
+    // The recorder knows the contents of a mailbox only after the process of the mailbox has been idle. Until then, the
     // record contains no arrows for messages to this mailbox, because such arrows could be wrong.
     assert!(arrows(&decoded).len() > 1_000);
     drop(old);
@@ -190,7 +191,7 @@ fn a_flight_record_keeps_the_file_of_an_earlier_run() {
     });
 }
 
-/// 9.3f: the function of `on_written` may drop the last handle of the runtime.
+/// 9.3f: the function that is passed to `on_written` may drop the last handle of the runtime.
 #[test]
 fn the_callback_of_a_flight_recorder_may_drop_the_runtime() {
     within(60, || {

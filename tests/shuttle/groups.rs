@@ -22,7 +22,7 @@ enum Change {
 /// process began to monitor the group. The second part contains the later changes.
 type Observation = (Vec<Pid>, Vec<Change>);
 
-/// Monitors the group until it receives the message `None`.
+/// Monitors the group until the process receives the message `None`.
 async fn monitor_until_none(mut ctx: Context<Option<Pid>>) -> Result<Observation, Exit> {
     let (watch, present) = ctx.monitor_group(ROOM);
     let mut heard = Vec::new();

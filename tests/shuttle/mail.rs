@@ -77,8 +77,8 @@ scenarios! {
         assert_eq!(rt.block_on(sums.call(Msg::Sum)).unwrap(), 0);
     }
 
-    /// A process polls a call. Then another thread waits for the call or drops the call. The answer goes to the thread
-    /// that waits. If the call was dropped, the answer is refused.
+    /// A process polls a call. Then another thread waits for the call or drops the call. The thread that waits gets the
+    /// answer. If the call was dropped, the answer is refused.
     fn a_call_moves_to_another_thread() {
         let rt = runtime(2);
         let server = rt.spawn(adds);
@@ -104,8 +104,8 @@ scenarios! {
         assert_eq!(rt.block_on(server.call(Msg::Sum)).unwrap(), 0);
     }
 
-    /// A bounded mailbox is full, and several senders wait. Whenever the receiver reads a message, the free space goes
-    /// to the sender that has waited longest. When the receiver exits, the senders that still wait receive an error.
+    /// A bounded mailbox is full, and several senders wait. Whenever the receiver reads a message, the sender that has
+    /// waited longest gets the free space. When the receiver exits, the senders that still wait receive an error.
     fn free_places_go_to_waiting_senders() {
         let rt = runtime(2);
         let slow = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(async |mut ctx: Context<u8>| {
@@ -228,7 +228,7 @@ scenarios! {
         assert_eq!(sent, read + rt.counters().dead_letters as usize);
     }
 
-    /// When a pool member exits, its unread messages go to another member.
+    /// When a pool member exits, another member gets the unread messages of this member.
     fn a_pool_loses_no_message() {
         let rt = runtime(2);
         let pool = rt.spawn_pool(Pool::new(2, adds_one).member_capacity(4));

@@ -7,8 +7,8 @@
 //!
 //! Each scenario runs `SHUTTLE_ITERATIONS` times (2,000 by default). Half of the runs use random schedules. The other
 //! half of the runs uses PCT (Burckhardt et al., *A Randomized Scheduler with Probabilistic Guarantees of Finding
-//! Bugs*, ASPLOS 2010). A lost wake-up leads to a deadlock, and shuttle reports deadlocks. The scenarios assert all
-//! other properties. The clock does not advance. Therefore, a deadline after the start time never passes. Every other
+//! Bugs*, ASPLOS 2010). A lost wake-up causes a deadlock, and shuttle reports deadlocks. The scenarios assert all other
+//! properties. The clock does not advance. Therefore, a deadline after the start time never passes. Every other
 //! deadline has already passed at the start. shuttle does not explore weak memory orderings. The tests in
 //! `tests/loom.rs` explore weak memory orderings.
 //!

@@ -25,7 +25,7 @@ impl Command for Ask {
     type Reply = u64;
 }
 
-/// Handler that stores its commands and their completions until the test takes them.
+/// Handler that stores its commands with their completions until the test takes the commands.
 #[derive(Clone, Default)]
 struct Shelf(Arc<Mutex<VecDeque<(u64, Completion<u64>)>>>);
 
@@ -246,8 +246,8 @@ fn a_panic_of_an_intercepting_closure_affects_only_its_command() {
     });
 }
 
-/// 3.2e, 3.3c: when a command is cancelled, its handler sees the cancellation immediately, for any number of layers
-/// around the handler.
+/// 3.2e, 3.3c: when a command is cancelled, its handler sees the cancellation immediately, no matter how many layers
+/// wrap the handler.
 #[test]
 fn a_handler_sees_the_cancellation_through_all_layers() {
     fn seen(layered: impl FnOnce(Shelf) -> Box<dyn FnOnce() -> Runtime>) {
@@ -399,8 +399,8 @@ fn unusual_time_limits_of_a_layer_are_accepted() {
     });
 }
 
-/// 3.2e, 3.4a: if the handler answers immediately, the process continues in the same turn, with any layers around the
-/// handler.
+/// 3.2e, 3.4a: if the handler answers immediately, the process continues in the same turn, no matter which layers wrap
+/// the handler.
 #[test]
 fn an_immediate_answer_through_layers_arrives_in_the_same_turn() {
     let inner = Retry::new(Timeout::new(handler::inline(|ask: Ask| ask.0), LONG), 3, LONG);
@@ -625,7 +625,7 @@ fn a_concurrency_limit_is_exact_with_several_workers() {
 
 /// 3.2e, 3.3c: if a command is cancelled while it waits in the queue, the command leaves the queue immediately, and its
 /// place in the queue becomes free. If the handler already has the command, the command counts towards the limit until
-/// the handler drops or completes it.
+/// the handler completes the command or drops its completion.
 #[test]
 fn a_cancelled_command_leaves_the_queue_immediately() {
     let shelf = Shelf::default();
@@ -829,7 +829,7 @@ fn a_rate_limit_with_many_due_commands_lets_other_tasks_run() {
     });
 }
 
-/// 3.2e: layers can be nested in any order. Each command is answered once.
+/// 3.2e: layers can be nested in any order. Each command is answered exactly once.
 #[test]
 fn layers_can_be_nested_in_any_order() {
     type Elsewhere = fn(Host, Box<dyn FnOnce() + Send>);
@@ -957,7 +957,7 @@ fn a_retry_repeats_after_an_inner_time_limit_and_ends_at_an_outer_time_limit() {
     });
 }
 
-/// 3.3c: commands wait in the layers of a runtime. When the runtime is dropped, it releases all its resources.
+/// 3.3c: commands wait in the layers of a runtime. When the runtime is dropped, the runtime releases all its resources.
 #[test]
 fn a_runtime_can_be_dropped_while_commands_wait_in_its_layers() {
     within(60, || {

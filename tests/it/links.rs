@@ -266,7 +266,7 @@ impl Observer for LinksAgain {
 }
 
 /// 6.3a: one of two linked processes exits, and the other process links again before the link delivers the exit. The
-/// second link has no effect, and the exit arrives once.
+/// second link has no effect, and the exit arrives exactly once.
 #[test]
 fn a_second_link_during_the_exit_has_no_effect() {
     let observer = Arc::new(LinksAgain::default());
@@ -727,20 +727,21 @@ fn assert_all_exit_together(count: usize, links: impl Fn(usize) -> Vec<usize> + 
     });
 }
 
-/// 6.3f: a thousand processes are linked in a circle. When one process fails, every process exits once.
+/// 6.3f: a thousand processes are linked in a circle. When one process fails, every process exits exactly once.
 #[test]
 fn every_process_of_a_circle_of_links_exits_once() {
     assert_all_exit_together(1_000, |place| vec![(place + 1) % 1_000]);
 }
 
-/// 6.3f: each of a thousand processes is linked with all the others. When one process fails, every process exits once.
+/// 6.3f: each of a thousand processes is linked with all other processes. When one process fails, every process exits
+/// exactly once.
 #[test]
 fn every_process_of_a_clique_of_links_exits_once() {
     assert_all_exit_together(1_000, |place| (0..place).collect());
 }
 
 /// 6.3a, 6.3b: an exit signal may reach a process that is already exiting for another reason. In this case, the process
-/// exits once, with one of the two reasons. Each link and each monitor delivers this exit exactly once.
+/// exits exactly once, with one of the two reasons. Each link and each monitor delivers this exit exactly once.
 #[test]
 fn a_process_exits_once_if_an_exit_signal_races_another_reason() {
     everywhere(async |host| {
@@ -1091,7 +1092,7 @@ fn many_processes_with_links_and_monitors_exit_at_random() {
                     all.lock().unwrap().retain(|pid| *pid != ctx.pid());
                     let _ = ctx.spawn(async |_: Context| {});
                     ctx.trap_exit(true);
-                    // Each monitored process exits sooner or later: it returns, or another thread kills it.
+                    // Each monitored process exits: either its body returns, or another thread kills the process.
                     while !watches.is_empty() {
                         if let Event::Down { monitor, .. } = ctx.event().await {
                             assert!(watches.remove(&monitor), "taken back, or told twice");
@@ -1194,7 +1195,8 @@ fn random_graphs_behave_like_the_model() {
     }
 }
 
-/// 6.3a, 6.3b: the test runs a complete program with linked and monitored children, written as a user would write it.
+/// 6.3a, 6.3b: the test runs a complete program with linked and monitored children, written as a user would write this
+/// program.
 #[test]
 fn a_parent_receives_the_exits_of_all_its_children() {
     async fn worker(_: Context, n: u64) -> Result<u64, std::io::Error> {

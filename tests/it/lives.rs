@@ -297,8 +297,8 @@ fn a_dropped_handle_detaches_its_process() {
     assert_eq!(rt.processes_alive(), 0);
 }
 
-/// 6.1d: if a handle is polled through a mutable reference, the drop of the reference does not lose the result. The
-/// handle later returns the result once.
+/// 6.1d: if a handle is polled through a mutable reference, the drop of the reference does not lose the result. Later,
+/// the handle returns the result exactly once.
 #[test]
 fn a_handle_that_is_polled_by_reference_keeps_its_result() {
     let rt = lone();
@@ -367,7 +367,7 @@ fn every_waiter_receives_the_exit() {
 
 // ---- 6.2: cancel
 
-/// 6.1b, 6.2a: the cancel event arrives once, with the reason and the deadline of the first cancellation. Later
+/// 6.1b, 6.2a: the cancel event arrives exactly once, with the reason and the deadline of the first cancellation. Later
 /// cancellations change nothing.
 #[test]
 fn a_cancel_event_arrives_exactly_once() {
@@ -556,7 +556,7 @@ fn a_process_that_is_killed_before_its_first_step_never_runs() {
 }
 
 /// 1.1h, 2.3h, 6.2d: a kill ends idle, blocked and runnable processes. The kill cancels the outstanding commands of the
-/// process, and `close` runs once.
+/// process, and `close` runs exactly once.
 #[test]
 fn a_kill_reaches_a_process_in_every_state() {
     let shelf = Shelf::default();
@@ -1074,8 +1074,8 @@ enum Mail {
     Keep(#[expect(dead_code)] Alive),
 }
 
-/// 6.5a, 8.3b: when a runtime is dropped, everything in progress ends, and each value is dropped once. Some handles,
-/// addresses and mailboxes outlive the runtime, and then return errors.
+/// 6.5a, 8.3b: when a runtime is dropped, everything in progress ends, and each value is dropped exactly once. Some
+/// handles, addresses and mailboxes outlive the runtime, and then return errors.
 #[test]
 fn everything_is_dropped_when_a_runtime_is_dropped() {
     struct Give;

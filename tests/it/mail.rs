@@ -262,8 +262,8 @@ fn a_message_sent_before_an_exit_arrives_before_the_exit_is_reported() {
     });
 }
 
-/// 2.3e, 2.3h: a cancellation arrives after the messages that were sent before it, and before the messages that were
-/// sent after it. A hand-written process and `event()` both receive the cancellation in this order.
+/// 2.3e, 2.3h: a cancellation arrives after the messages that were sent before the cancellation, and before the
+/// messages that were sent later. A hand-written process and `event()` both receive the cancellation in this order.
 #[test]
 fn a_cancellation_arrives_in_order_with_the_messages() {
     #[derive(Default)]
@@ -423,7 +423,7 @@ impl Drop for OnDrop {
 
 /// 2.4b, 6.5a: if the runtime ends while a receiver is being attached, the receiver is detached again. In this test,
 /// `attach` reserves a pid, and thereby drops the last reference to another host. The handler of this host owns a
-/// value. When this value is dropped, it shuts the runtime down.
+/// value. When this value is dropped, its destructor shuts the runtime down.
 #[test]
 fn a_receiver_is_not_attached_while_the_runtime_ends() {
     struct Never;
@@ -794,8 +794,8 @@ fn a_call_that_was_not_polled_wakes_no_process() {
     });
 }
 
-/// 2.6d: the function that makes the request may store the `Reply` instead of sending it. This `Reply` is closed if the
-/// call is dropped before the request is sent, or if the request is refused.
+/// 2.6d: the function that makes the request may store the `Reply` instead of sending the `Reply`. This `Reply` is
+/// closed if the call is dropped before the request is sent, or if the request is refused.
 #[test]
 fn a_reply_is_closed_if_its_call_was_not_sent() {
     timed(async |host, _| {

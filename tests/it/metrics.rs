@@ -13,7 +13,7 @@ use procession::*;
 
 use crate::{step_aside, two, within};
 
-/// Command whose handler keeps the completion.
+/// Command whose handler stores the completion.
 struct Never;
 impl Command for Never {
     type Reply = ();

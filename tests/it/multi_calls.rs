@@ -273,7 +273,7 @@ fn any_target_can_be_called() {
     assert_eq!(rt.block_on(rt.multi_call(pid, |reply: Reply<u64>| reply)), gone);
 }
 
-/// 2.6e: a call to a pool calls each member once.
+/// 2.6e: a call to a pool calls each member exactly once.
 #[test]
 fn a_call_to_a_pool_calls_each_member() {
     on_workers(async |host| {
@@ -487,8 +487,8 @@ fn a_thousand_processes_answer_one_call() {
     });
 }
 
-/// 2.6e, 6.4g: a child with a kept mailbox counts as one process. The request waits in the mailbox until the next
-/// instance reads it, after the messages that were sent earlier. The answer contains the pid of the mailbox.
+/// 2.6e, 6.4g: a child with a kept mailbox counts as one process. The request waits in the mailbox. The next instance
+/// first reads the messages that were sent earlier, and then the request. The answer contains the pid of the mailbox.
 #[test]
 fn a_call_to_a_kept_mailbox_waits_for_the_next_instance() {
     let rt = lone();

@@ -204,8 +204,8 @@ fn concurrent_registrations_and_exits_leave_no_name_behind() {
     });
 }
 
-/// 2.5a, 2.5b: a process with many names may unregister them in any order. The process is identified by its oldest
-/// name. Its exit releases the remaining names.
+/// 2.5a, 2.5b: a process with many names may unregister these names in any order. The process is identified by its
+/// oldest name. Its exit releases the remaining names.
 #[test]
 fn a_process_may_have_many_names() {
     const NAMES: usize = 100;
@@ -404,8 +404,9 @@ async fn guest(mut ctx: Context<&'static str>) -> Result<&'static str, Exit> {
     ctx.receive().await
 }
 
-/// 2.5e: a group contains each process that joined, until the process leaves or exits. Each process is in the group
-/// once, in the order of joining. A broadcast returns the number of members that accepted the message.
+/// 2.5e: a group contains each process that joined, until the process leaves or exits. The group contains each process
+/// exactly once, in the order in which the processes joined. A broadcast returns the number of members that accepted
+/// the message.
 #[test]
 fn a_group_contains_its_members_in_order() {
     let rt = lone();

@@ -304,7 +304,7 @@ fn every_option_of_a_process_works_or_is_refused() {
                 builder = builder.deadline_within(ends[random.below(3)], TIMES[random.below(TIMES.len())]);
             }
             let Ok(process) = builder.spawn(echo) else { continue };
-            // If the process has a small mailbox or a small limit of steps, it may not answer these calls.
+            // If the process has a small mailbox or a small limit of steps, some of these calls possibly get no answer.
             let _ = (process.call(|reply| reply).start(), process.call(|reply| reply).start());
             process.abort();
             assert!(rt.block_on(process).is_err());

@@ -267,7 +267,7 @@ fn a_panic_in_a_body_ends_only_that_process() {
         });
         panicked(block_on(later), "later");
         // A body holds a value that panics when it is dropped. The process is killed after its start or before its
-        // start. After the start, the value is a local variable of the body. Before the start, it is a captured
+        // start. After the start, the value is a local variable of the body. Before the start, the value is a captured
         // variable of the body.
         for started in [true, false] {
             let bomb = Bomb(true);

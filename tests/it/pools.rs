@@ -676,8 +676,8 @@ fn a_pool_grows_when_the_mailbox_of_the_member_for_a_key_is_full() {
     });
 }
 
-/// If a pool is cancelled, it cancels its members. The members may use their grace period. The pool exits when all its
-/// members have exited.
+/// If a pool is cancelled, the pool cancels its members. The members may use their grace period. The pool exits when
+/// all its members have exited.
 #[test]
 fn a_cancelled_pool_lets_its_members_finish() {
     let rt = lone();
@@ -812,9 +812,9 @@ fn the_refused_start_of_the_first_member_is_retried() {
     }
 }
 
-/// Members are killed and the pool grows, while several processes send messages. Each message is read, or it is lost
-/// with the member that was processing it. No message is refused, because the senders wait until the pool can take
-/// their messages.
+/// Members are killed and the pool grows, while several processes send messages. Each message is either read, or lost
+/// with the member that was processing the message. No message is refused, because the senders wait until the pool can
+/// take their messages.
 #[test]
 fn kills_of_members_lose_only_messages_in_progress() {
     const SENDERS: u64 = 4;
@@ -953,8 +953,8 @@ fn a_recipient_returns_a_message_that_no_member_accepts() {
         let after = rt.counters() - before;
         assert_eq!((after.dead_letters, after.refused), (0, 2));
     }
-    // While no instance runs, the kept mailbox refuses urgent messages, because no process could read them before the
-    // other messages.
+    // While no instance runs, the kept mailbox refuses urgent messages, because no process could read the urgent
+    // messages before the other messages.
     let recipient: Recipient<u8> = rt.address::<Number>(rt.whereis("kept").expect("it is kept")).unwrap().recipient();
     let stopped = supervisor.call(|reply| supervisor::SupervisorMessage::TerminateChild("kept".into(), reply)).start();
     assert!(rt.block_on(stopped).unwrap());

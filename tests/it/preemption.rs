@@ -40,8 +40,8 @@ fn a_request_to_yield_lasts_until_the_end_of_the_turn() {
     });
 }
 
-/// 1.7a: a process may ask itself to yield. If a process is not running, a request to yield has no effect on it. If a
-/// process has exited or belongs to another runtime, a request to yield is an error.
+/// 1.7a: a process may ask itself to yield. If a process is not running, a request to yield has no effect on this
+/// process. If a process has exited or belongs to another runtime, a request to yield is an error.
 #[test]
 fn only_a_running_process_is_asked_to_yield() {
     within(60, || {
@@ -69,7 +69,7 @@ fn only_a_running_process_is_asked_to_yield() {
     });
 }
 
-/// 1.7a, 4.7a: before the monitor counts a step as long, it asks the process to yield.
+/// 1.7a, 4.7a: before the monitor counts a step as long, the monitor asks the process to yield.
 #[test]
 fn a_process_in_a_long_step_is_asked_to_yield() {
     within(60, || {

@@ -1,5 +1,5 @@
 //! While an operation of the runtime runs a destructor, a waker or an observer, this user code calls the runtime again.
-//! Each call has its effect, and no call deadlocks or panics. This holds for every operation that runs user code.
+//! Each call has its effect, and no call deadlocks or panics. These rules apply to every operation that runs user code.
 
 use std::future::pending;
 use std::pin::{Pin, pin};
@@ -33,7 +33,7 @@ enum Instruction {
     Plain,
     /// The process drops the value.
     Drop(#[expect(dead_code)] Act),
-    /// The process keeps the value until it exits.
+    /// The process keeps the value until the process exits.
     Hold(Act),
     /// The process stashes the value.
     Stash(Act),
@@ -51,7 +51,7 @@ impl Clone for Instruction {
     }
 }
 
-/// A value that runs its action when it is woken or dropped, but only once.
+/// A value that runs its action when the value is first woken or dropped. The action runs only one time.
 struct Act {
     world: Arc<World>,
     me: SelfHandle<Instruction>,
@@ -558,8 +558,8 @@ fn a_local_set_may_run_a_process_inside_the_notification_of_an_event() {
     });
 }
 
-/// If a future is dropped after its event has notified it, the future passes the notification on to another future. The
-/// waker of this other future may use the same event.
+/// If a future is dropped after its event has notified the future, the future passes the notification on to another
+/// future. The waker of this other future may use the same event.
 #[test]
 fn a_waker_may_use_an_event_whose_notification_was_passed_on() {
     struct Drops(Mutex<Option<Pin<Box<dyn Future<Output = Exit> + Send>>>>);
@@ -821,7 +821,7 @@ fn a_waker_of_a_cancelled_task_may_wait_for_a_process_of_a_sleeping_executor() {
             rings.send(()).unwrap();
             let waker = Waker::from(Arc::new(Rings(rings)));
             // A poll also returns when its budget is spent. In this case, the poll calls the waker that was passed to
-            // it.
+            // this poll.
             while bell.try_recv().is_ok() {
                 assert!(run.as_mut().poll(&mut Cx::from_waker(&waker)).is_pending());
             }

@@ -160,7 +160,7 @@ fn a_refused_restart_is_retried_in_later_turns() {
     }
 }
 
-/// 6.4e: before a supervisor retries a refused restart, it waits for the backoff of the child.
+/// 6.4e: before a supervisor retries a refused restart, the supervisor waits for the backoff of the child.
 #[test]
 fn a_refused_restart_is_retried_after_the_backoff() {
     for obstacle in OBSTACLES {
@@ -349,9 +349,9 @@ fn a_supervisor_answers_refused_starts_at_run_time() {
     }
 }
 
-/// 6.4c, 6.4g: a child with a kept mailbox has finished, and a request to start it again is refused. After the refusal,
-/// the child has no mailbox that accepts messages. If a request stopped the child before the child finished, the kept
-/// mailbox remains after the refused start.
+/// 6.4c, 6.4g: a child with a kept mailbox has finished, and a request to start the child again is refused. After the
+/// refusal, the child has no mailbox that accepts messages. If a request stopped the child before the child finished,
+/// the kept mailbox remains after the refused start.
 #[test]
 fn a_refused_start_leaves_no_new_kept_mailbox() {
     everywhere(async |host| {

@@ -24,7 +24,7 @@ fn settle(rt: &Runtime) {
     (0..20).for_each(|_| rt.block_on(step_aside()));
 }
 
-/// Body that keeps its first message, and never answers it.
+/// Body that keeps its first message, and never answers this message.
 async fn keeps(mut ctx: Context<Reply<()>>) -> Result<(), Exit> {
     let _reply = ctx.receive().await?;
     pending().await

@@ -244,7 +244,7 @@ fn fan_out_and_fan_in_give_the_correct_sum() {
 }
 
 /// 4.2a, 4.5c: an idle worker steals processes from a busy worker. The two children of a process wait for each other,
-/// so they need two workers.
+/// so these children need two workers.
 #[test]
 fn an_idle_worker_steals_processes_of_a_busy_worker() {
     within(60, || {

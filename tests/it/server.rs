@@ -393,7 +393,7 @@ fn the_timeout_of_a_server_is_handled_in_order_relative_to_messages() {
         assert_eq!(read(&log)[1], "timeout");
         late.check(host.now(), until);
         // Some messages replace the deadline that an earlier message has set. The last deadline is earlier than the
-        // deadline that was set before it.
+        // previous deadline.
         let now = host.now();
         for at in [Some(now + LONG), None, Some(now + 2 * LONG), Some(now + 3 * SHORT)] {
             clerk.send(Msg::Until(at)).unwrap();

@@ -524,7 +524,8 @@ fn a_simulation_can_be_shut_down() {
 }
 
 /// 8.3b, 10.1a: when a simulation is dropped, it kills the remaining processes. The destructors of these processes run
-/// once. Later operations on the host of the simulation are refused. A sleep on this host completes immediately.
+/// exactly once. Later operations on the host of the simulation are refused. A sleep on this host completes
+/// immediately.
 #[test]
 fn a_dropped_simulation_leaves_nothing_behind() {
     struct Counts(Arc<AtomicUsize>);

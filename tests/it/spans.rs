@@ -229,7 +229,7 @@ fn a_panic_of_the_wrapped_observer_leaves_no_span_entered() {
     assert_eq!(names, ["first", "second"]);
 }
 
-/// 9.4a: the span of a child is inside the span of the process that spawned it.
+/// 9.4a: the span of a child is inside the span of the process that spawned the child.
 #[test]
 fn the_span_of_a_child_is_inside_the_span_of_its_parent() {
     let log = logged(|rt| {
@@ -424,7 +424,7 @@ fn a_wrapped_message_carries_the_span_of_its_sender() {
     assert_eq!(log.span_of(receiver).1.follows, [log.span_of(sender).0]);
 }
 
-/// 9.4a: `TracingObserver::with` wraps another observer and calls it inside the span of the process.
+/// 9.4a: `TracingObserver::with` wraps another observer and calls this observer inside the span of the process.
 #[test]
 fn another_observer_is_called_inside_the_span() {
     struct Next;

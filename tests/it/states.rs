@@ -1,4 +1,4 @@
-//! Section 5 of the specification: the states of processes and workers, as an observer receives them.
+//! Section 5 of the specification: the states of processes and workers that an observer receives.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

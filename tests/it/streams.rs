@@ -32,7 +32,7 @@ async fn count(command: Count, mut replies: StreamCompletion<Count>) -> Result<(
     Ok(())
 }
 
-/// Handler that stores the completions of its streams until the test takes them.
+/// Handler that stores the completions of its streams until the test takes these completions.
 #[derive(Clone, Default)]
 struct Shelf(Arc<Mutex<Vec<StreamCompletion<Count>>>>);
 
@@ -331,7 +331,7 @@ fn a_hand_written_process_pulls_items_at_its_own_pace() {
 }
 
 /// 3.2d, 3.3a, 3.3b: a stream may end in several ways. In each case the end arrives after the items that were sent
-/// before it.
+/// before the end.
 #[test]
 fn the_end_of_a_stream_arrives_after_its_items() {
     type Handle = fn(Count, StreamCompletion<Count>) -> futures::future::BoxFuture<'static, Result<(), BoxError>>;

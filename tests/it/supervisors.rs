@@ -598,9 +598,9 @@ impl Process for RawLog {
     }
 }
 
-/// 6.4g: an instance with a kept mailbox takes all messages out of its mailbox and reads some of them. The instance
-/// ends before its body returns: a process kills the instance, or a linked process fails. The next instance reads the
-/// remaining messages in order.
+/// 6.4g: an instance with a kept mailbox takes all messages out of its mailbox and reads some of these messages. The
+/// instance ends before its body returns: a process kills the instance, or a linked process fails. The next instance
+/// reads the remaining messages in order.
 #[test]
 fn the_next_instance_reads_the_messages_that_a_killed_instance_has_taken_out() {
     everywhere(async |host| {
@@ -1345,7 +1345,7 @@ fn an_unnamed_child_that_was_added_at_run_time_is_removed_after_its_exit() {
             let body = tree.call(|reply| SupervisorMessage::StartChild(body, reply)).await.unwrap().unwrap();
             assert!(tree.call(|reply| SupervisorMessage::TerminateChild(body.into(), reply)).await.unwrap());
         }
-        // The first child was not added at run time, so it stays in the list.
+        // The first child was not added at run time, so this child stays in the list.
         while tree.call(SupervisorMessage::WhichChildren).await.unwrap().children.len() != 1 {
             step_aside().await;
         }

@@ -192,8 +192,8 @@ fn count_signals() {
     assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) }, 0);
 }
 
-/// 11: signals interrupt the workers and a guest thread, both while they are parked and while they run. The interrupted
-/// system calls are not restarted. No message is lost, no timer fires early, and every timer fires.
+/// 11: signals interrupt the workers and a guest thread. The interrupted threads are parked or run tasks. The
+/// interrupted system calls are not restarted. No message is lost, no timer fires early, and every timer fires.
 #[test]
 fn signals_to_the_threads_of_a_runtime_change_nothing() {
     if role().is_none() {
@@ -261,7 +261,8 @@ fn signals_to_the_threads_of_a_runtime_change_nothing() {
 }
 
 /// 11: a program is stopped by a signal and then continued. The continued program works as before. If a timer becomes
-/// due while the program is stopped, it fires once. An interval that skips missed ticks does not fire in a burst.
+/// due while the program is stopped, the timer fires exactly once. An interval that skips missed ticks does not fire in
+/// a burst.
 #[test]
 fn a_program_continues_after_a_signal_has_stopped_it() {
     if role().is_none() {
@@ -284,7 +285,7 @@ fn a_program_continues_after_a_signal_has_stopped_it() {
         }
         // Returns the number of ticks that were due until now, including the skipped ticks. The interval of this
         // process has returned fewer ticks. While the program is stopped for 200 ms, ten ticks are due, and the
-        // interval skips at least nine of them.
+        // interval skips at least nine of these ticks.
         Ok::<_, Exit>((ctx.now() - begun).as_millis() as u64 / 20 + 1)
     });
     let sleeps: Vec<_> = (0..50)

@@ -190,7 +190,7 @@ fn an_enormous_sleep_never_ends() {
     });
 }
 
-/// 7.1b: concurrent sleeps end in the order of their deadlines, and not in the order in which they began.
+/// 7.1b: concurrent sleeps end in the order of their deadlines, and not in the order in which the sleeps began.
 #[test]
 fn sleeps_end_in_the_order_of_their_deadlines() {
     struct Note {
@@ -296,7 +296,7 @@ fn a_dropped_sleep_leaves_nothing_behind() {
 /// deadline of the dropped sleep.
 #[test]
 fn a_sleep_after_a_dropped_sleep_ends_at_its_own_deadline() {
-    /// Polls a sleep once, and drops it.
+    /// Polls a sleep once, and drops the sleep.
     async fn poll_and_drop(sleep: impl Future) {
         let mut sleep = pin!(sleep);
         assert!(futures::poll!(&mut sleep).is_pending());
@@ -915,8 +915,8 @@ fn periodic_messages_are_sent_until_they_are_cancelled() {
     });
 }
 
-/// 7.1a: many timers fire in one tick while a process cancels them on another worker. Each message is either sent or
-/// cancelled, never both.
+/// 7.1a: many timers fire in one tick while a process cancels these timers on another worker. Each message is either
+/// sent or cancelled, never both.
 #[test]
 fn each_message_of_a_timer_is_either_sent_or_cancelled() {
     within(120, || {
@@ -1040,7 +1040,7 @@ fn a_waker_may_wait_for_a_process_that_was_woken_in_the_same_turn() {
 }
 
 /// 4.6a, 7.1a: on a worker that was parked, a timer calls a waker of another executor. The waker blocks until the timer
-/// of a process has fired. This timer has a later deadline, and the other worker fires it.
+/// of a process has fired. This timer has a later deadline, and the other worker fires this timer.
 #[test]
 fn a_blocked_waker_of_a_parked_worker_does_not_stop_the_timers() {
     struct Blocks(Mutex<mpsc::Receiver<()>>);

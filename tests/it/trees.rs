@@ -346,8 +346,8 @@ fn settle(rt: &Runtime) {
 /// The observable state of a tree. The test computes this state both from the model and from the running tree.
 #[derive(Debug, PartialEq)]
 struct View {
-    /// The children of each running supervisor. For each child, the entry contains its name, whether it is running, and
-    /// the number of its restarts.
+    /// The children of each running supervisor. For each child, the entry contains the name of the child, whether the
+    /// child is running, and the number of its restarts.
     families: BTreeMap<Place, Vec<(String, bool, u64)>>,
     logs: BTreeMap<Place, Vec<String>>,
     ends: BTreeMap<Place, Vec<Option<End>>>,
@@ -401,8 +401,8 @@ impl View {
         Self { families, logs, ends, root: life }
     }
 
-    /// Returns whether this view of the model matches the observed view. If an observed exit is `None`, it matches any
-    /// exit, because the instance had exited before the watcher set its monitor or link.
+    /// Returns whether this view of the model matches the observed view. If an observed exit is `None`, this entry
+    /// matches any exit, because the instance had exited before the watcher set its monitor or link.
     fn is_seen_as(&self, seen: &Self) -> bool {
         let same = |ends: &[Option<End>], seen: &[Option<End>]| {
             ends.len() == seen.len() && ends.iter().zip(seen).all(|(end, seen)| seen.is_none() || end == seen)

@@ -140,7 +140,8 @@ fn an_unanswered_command_is_at_least_as_old_as_the_wait_of_its_process() {
 }
 
 /// 9.2g: a cancelled command is never counted as a completion. Nevertheless, the command is not outstanding, and no
-/// finding names it. Therefore the guide `troubleshooting` does not compare the counters `yields` and `completions`.
+/// finding contains this command. Therefore the guide `troubleshooting` does not compare the counters `yields` and
+/// `completions`.
 #[test]
 fn a_cancelled_command_is_not_outstanding() {
     let mut simulation = Simulation::with_host(5, HostBuilder::new("").handler(Keeper)).unwrap();

@@ -119,7 +119,7 @@ fn an_upgrade_keeps_the_pid_and_the_messages_of_the_process() {
 
 /// 6.7b: if the new code fails, the old code still has its stash and the messages that it has read ahead, in the same
 /// order. The capacity of the mailbox and the number of nested upgrades do not matter. A message is missing only if the
-/// new code has received it and has not stashed it.
+/// new code has received but not stashed this message.
 #[test]
 fn a_failed_upgrade_keeps_the_stash() {
     fn all(ctx: &mut Context<u32>) -> Vec<u32> {
@@ -148,7 +148,7 @@ fn a_failed_upgrade_keeps_the_stash() {
                 drop(ctx.upgrade(move |ctx| fails(ctx, reads, depth - 1)).await);
             } else if reads {
                 assert_eq!(ctx.receive().await?, 3);
-                // Only the new code stashes this message, so the old code receives it again.
+                // Only the new code stashes this message, so the old code receives the message again.
                 let message = ctx.receive().await?;
                 ctx.stash(message);
             }
@@ -682,8 +682,8 @@ fn a_failed_upgrade_keeps_the_order_of_events() {
         }
         let (mut ctx, _) = ctx
             .upgrade(async move |mut ctx: Context<u32>| {
-                // The receiver takes the messages 2 and 3 out of the queue before they are requested (read-ahead). The
-                // message 4 is stored in the mailbox slot.
+                // The receiver takes the messages 2 and 3 out of the queue before these messages are requested
+                // (read-ahead). The message 4 is stored in the mailbox slot.
                 assert_eq!(ctx.try_receive(), Some(1));
                 ctx.send(ctx.pid(), 4_u32).unwrap();
                 ctx.monitor(dead);
@@ -775,8 +775,8 @@ fn an_upgrade_to_a_server_succeeds_after_a_failed_upgrade_to_a_server() {
     }
 }
 
-/// 6.7a: new code with a manual start counts as started as soon as it has called `mark_started`. If the new code then
-/// fails or panics, even in the same poll, the process exits.
+/// 6.7a: new code with a manual start counts as started as soon as the new code has called `mark_started`. If the new
+/// code then fails or panics, even in the same poll, the process exits.
 #[test]
 fn new_code_that_has_reported_its_start_may_fail_in_the_same_poll() {
     for panics in [false, true] {

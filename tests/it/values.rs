@@ -117,7 +117,7 @@ fn a_pointer_to_an_observer_is_an_observer() {
 
 /// 6.1a: two exits are equal if they have the same variant and the same value. Two failures are compared in the same
 /// way. If exits or failures contain errors, the texts of the errors are compared. The method `source` of an exit or a
-/// failure returns the error inside it.
+/// failure returns the error that the exit or the failure contains.
 #[test]
 fn exits_and_failures_can_be_compared_and_have_sources() {
     let rt = lone();

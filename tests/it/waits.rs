@@ -420,7 +420,7 @@ fn a_wait_for_a_closure_on_the_blocking_pool_is_listed_until_it_ends() {
         assert_eq!(lines(), [first, second, third]);
         assert!(rt.wait_for_graph().edges.is_empty());
         assert_eq!((rt.explain().activity.for_blocking, rt.explain().activity.for_unknown), (1, 0));
-        // When the process has received the message, it drops the third future.
+        // When the process has received the message, the process drops the third future.
         process.send(1).unwrap();
         settle(&rt);
         assert_eq!(lines(), [first, second]);

@@ -19,7 +19,7 @@ enum Do {
     Check,
     /// Awaits a ready future in `cooperative`.
     Cooperate,
-    /// Polls a pending future in `cooperative`, and drops it.
+    /// Polls a pending future in `cooperative`, and drops this future.
     PollOnce,
     /// Awaits a future of the crate that uses the budget of the turn. Does not use `cooperative`.
     UseBudget,
@@ -77,8 +77,8 @@ fn steps(rt: &Runtime, to: &Address<Do>, messages: impl IntoIterator<Item = Do>)
     }
 }
 
-/// 9.2a: if a process never checks whether it should yield, no check is recorded for it, even after many steps. A check
-/// counts during 64 steps. This rule applies to async bodies and to hand-written processes.
+/// 9.2a: if a process never checks whether it should yield, no check is recorded for this process, even after many
+/// steps. A check counts during 64 steps. This rule applies to async bodies and to hand-written processes.
 #[test]
 fn a_yield_check_is_remembered_for_64_steps() {
     let rt = lone();

@@ -485,7 +485,7 @@ fn inline_answers_use_up_the_budget_of_a_process() {
 }
 
 /// 3.2e: a layer is a handler that contains another handler. The layer receives the answer of the inner handler and may
-/// change it.
+/// change this answer.
 #[test]
 fn a_layer_can_change_the_answer_of_its_handler() {
     struct PlusOne<H>(H);

@@ -55,8 +55,8 @@ scenarios! {
         assert!(cancels.join().unwrap());
     }
 
-    /// A token and its parent are cancelled concurrently. Each process is notified once, with the reason of its own
-    /// token.
+    /// A token and its parent are cancelled concurrently. Each process is notified exactly once, with the reason of its
+    /// own token.
     fn two_tokens_of_a_tree_are_cancelled_concurrently() {
         async fn counts(mut ctx: Context<()>) -> Result<Vec<Reason>, Exit> {
             let mut reasons = Vec::new();

@@ -1,5 +1,5 @@
 //! Tests of embedding: guest threads leave, processes are bound to one thread, and runtimes are dropped or shut down
-//! while they are in use.
+//! while threads still use the runtimes.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ const ROOM: Group<()> = Group::new("room");
 enum Change {
     Joined(Pid),
     Left(Pid),
-    /// A message that a member sent before it left the group for the last time.
+    /// A message that a member sent before this member left the group for the last time.
     Sent(Pid),
 }
 
@@ -156,7 +156,7 @@ scenarios! {
     }
 
     /// Another thread makes a process join and monitor a group while the process is killed. After the kill, the process
-    /// is in no group. If the group monitor reports the join of the process, it also reports the leave.
+    /// is in no group. If the group monitor reports the join of the process, the monitor also reports the leave.
     fn a_process_joins_while_it_is_killed() {
         let rt = runtime(2);
         let watcher = rt.spawn(monitor_until_none);

@@ -26,8 +26,8 @@ scenarios! {
         assert!(rt.block_on(ends).is_err());
     }
 
-    /// 2.3e, 6.1d, 6.3a: a process traps exits. The exit of a linked process arrives once, after the messages that were
-    /// sent before the exit.
+    /// 2.3e, 6.1d, 6.3a: a process traps exits. The exit of a linked process arrives exactly once, after the messages
+    /// that were sent before the exit.
     fn a_trapped_exit_arrives_after_the_messages() {
         let rt = runtime(2);
         let parent = rt.spawn(async |mut ctx: Context<u8>| {
@@ -52,7 +52,7 @@ scenarios! {
     }
 
     /// 6.3b: if `demonitor` returns true, the removed monitor reports nothing. If `demonitor` returns false, the
-    /// monitor reports the exit once.
+    /// monitor reports the exit exactly once.
     fn a_removed_monitor_reports_nothing() {
         let rt = runtime(2);
         let ends = rt.spawn(async |_: Context| {});

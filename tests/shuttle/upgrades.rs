@@ -91,8 +91,8 @@ impl Process for ReadsOne {
 }
 
 scenarios! {
-    /// 6.7a: messages that arrive during an upgrade are read once and in order, either by the old body or by the
-    /// new body.
+    /// 6.7a: messages that arrive during an upgrade are read exactly once and in order, either by the old body or by
+    /// the new body.
     fn a_body_is_replaced_while_messages_arrive() {
         let rt = runtime(2);
         let read = Read::default();
@@ -104,7 +104,7 @@ scenarios! {
         assert_eq!(*read.lock().unwrap(), [0, 1, 2, 3]);
     }
 
-    /// A hand-written process is upgraded while messages arrive. The messages are read once and in order.
+    /// A hand-written process is upgraded while messages arrive. The messages are read exactly once and in order.
     fn a_hand_written_process_is_replaced_while_messages_arrive() {
         let rt = runtime(2);
         let read = Read::default();

@@ -47,11 +47,12 @@ async fn waits_with_two_bombs(_: Context) {
 /// 4.8a: if a destructor panics while another panic unwinds, the program aborts. The message contains the pid and the
 /// function or type of the process. The test starts several child programs. In the first two child programs, the
 /// process panics on a guest thread. The process of the third program panics on a worker. The process of the fourth
-/// program panics in a simulation. The fifth child program kills the process, and the sixth drops the runtime.
+/// program panics in a simulation. The fifth child program kills the process, and the sixth child program drops the
+/// runtime.
 #[test]
 fn the_message_of_a_double_panic_names_the_process() {
     if let Some(role) = role() {
-        // The program has installed its own panic hook. This hook must still be called for every panic.
+        // The program has installed a panic hook. This hook must still be called for every panic.
         let former = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             eprintln!("a hook of the user's");
@@ -105,7 +106,7 @@ fn the_message_of_a_double_panic_names_the_process() {
     }
 }
 
-/// 4.8a: if a panic ends only its process, the program prints the panic message and nothing about an abort.
+/// 4.8a: if a panic ends only the process that panics, the program prints the panic message and nothing about an abort.
 #[test]
 fn a_panic_of_one_process_prints_only_the_panic_message() {
     if role().is_some() {
@@ -147,8 +148,8 @@ fn ignore<T>(_: T) {}
 
 type Place = fn(&Runtime, &Giver<Bomb>);
 
-/// Lists the places where the runtime stores user values. Each entry has a function that puts values into one place and
-/// then makes the runtime drop these values.
+/// Lists the places where the runtime stores user values. Each entry of the list has a function that puts values into
+/// one place and then makes the runtime drop these values.
 const PLACES: [(&str, Place); 17] = [
     ("unread messages of a process that is killed", |rt, _| {
         let waits = rt.spawn(async |_: Context<Bomb>| pending::<()>().await);

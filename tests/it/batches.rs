@@ -11,8 +11,9 @@ use procession::*;
 use crate::{alone, shut_down, within};
 
 /// Checks that all thousand processes ran. A process may run up to 17 places earlier or later than its position in the
-/// batch. The reason is that the worker takes every 61st task directly from the injector. This task overtakes up to
-/// 16 tasks of the batch, namely the tasks that the worker has already moved to its local queue.
+/// batch. The reason is that the worker takes every 61st task directly from the injector. A task from the injector
+/// overtakes up to 16 tasks of the batch, namely the tasks that the worker has already moved to the local queue of the
+/// worker.
 fn in_order(seen: &[u64]) {
     assert_eq!(seen.len(), 1000);
     for (n, &number) in (0_u64..).zip(seen) {
@@ -125,8 +126,8 @@ fn a_batch_wakes_a_worker_for_each_process() {
     }
 }
 
-/// 4.9b: if a batch exceeds the process limit, its first bodies are spawned and the remaining bodies are returned to
-/// the caller. After the shutdown, all bodies of a batch are returned.
+/// 4.9b: if a batch exceeds the process limit, the first bodies of the batch are spawned and the remaining bodies are
+/// returned to the caller. After the shutdown of the runtime, all bodies of a batch are returned.
 #[test]
 fn bodies_above_the_process_limit_are_returned() {
     within(60, || {

@@ -103,16 +103,17 @@ fn long_steps_do_not_delay_other_processes() {
         assert!(stuck.iter().all(|one| !one.is_finished()));
         assert!(threads.count() > 2);
         // The thread that replaces the first blocked worker may run all light processes before the monitor detects the
-        // second long step. Therefore the test waits for this detection. The counter may exceed 2: a busy operating
-        // system may suspend the step of a light process for longer than the threshold, and this step then also counts
-        // as a long step.
+        // second long step. Therefore the test waits for this detection. The counter of long steps may exceed 2: a busy
+        // operating system may suspend the step of a light process for longer than the threshold, and this step then
+        // also counts as a long step.
         eventually("both long steps are detected", || rt.counters().long_steps >= 2);
         drop(gate);
         stuck.into_iter().for_each(|one| block_on(one).unwrap());
         eventually("the substitutes are gone", || threads.count() == 2);
         let all: Vec<_> = (0..100_u64).map(|n| rt.spawn(async move |_: Context| Ok::<_, Exit>(n))).collect();
         assert_eq!(all.into_iter().map(|one| block_on(one).unwrap()).sum::<u64>(), 4950);
-        // If the system suspends a worker for longer than the threshold, the worker gets another replacement thread.
+        // If the system suspends a worker for longer than the threshold, a replacement thread starts again for this
+        // worker.
         eventually("there are two threads again", || threads.count() == 2);
     });
 }
@@ -140,8 +141,7 @@ fn a_task_in_the_next_slot_of_a_blocked_worker_still_runs() {
 }
 
 /// 4.7d, 4.7e: no spawn and no message of a blocking step is lost. In each round, the step spawns 10, then 400 and then
-/// 3000 processes. The step spawns some of these processes. Then another thread takes over the queues of the worker,
-/// and the step spawns the remaining processes.
+/// 3000 processes. While the step spawns these processes, another thread takes over the queues of the worker.
 #[test]
 fn no_spawn_and_no_message_of_a_long_step_is_lost() {
     for by_hand in [false, true] {
@@ -203,8 +203,8 @@ impl Observer for Watcher {
     }
 }
 
-/// 4.7c, 5.2c: a long step is counted once, the observer receives the pid of its process, and its worker is in the
-/// state `Blocked`. Short steps are not reported.
+/// 4.7c, 5.2c: a long step is counted once. The observer receives the pid of the process that runs the step. The worker
+/// that runs the step is in the state `Blocked`. Short steps are not reported.
 #[test]
 fn a_long_step_is_reported_once_with_its_process() {
     within(60, || {
@@ -238,8 +238,8 @@ fn a_long_step_is_reported_once_with_its_process() {
     });
 }
 
-/// 4.7h: `block_in_place` immediately hands the queues of its worker over to another thread, even in a runtime without
-/// a monitor. The closure of `block_in_place` may panic.
+/// 4.7h: a call of `block_in_place` immediately hands the queues of the calling worker over to another thread, even in
+/// a runtime without a monitor. The closure of `block_in_place` may panic.
 #[test]
 fn a_call_of_block_in_place_immediately_hands_over_the_queues_of_its_worker() {
     within(60, || {
@@ -262,8 +262,9 @@ fn a_call_of_block_in_place_immediately_hands_over_the_queues_of_its_worker() {
 }
 
 /// 4.6a, 4.7d: the replacement thread always has a process to run, because one process yields in a loop. The processes
-/// in the queues of the blocked worker still run. The blocked step spawns some of these processes before the
-/// replacement thread takes over the queues. It spawns the others after that.
+/// in the queues of the blocked worker still run. The blocked step spawns three of these processes before the
+/// replacement thread takes over the queues. The step spawns three more processes after the replacement thread has
+/// taken over the queues.
 #[test]
 fn no_idle_worker_is_needed_to_run_the_processes_of_a_blocked_worker() {
     within(60, || {
@@ -347,7 +348,8 @@ fn the_default_number_of_workers_is_the_number_of_cores() {
     });
 }
 
-/// 4.7h: on a thread that is not a worker, `block_in_place` only calls its closure. A guest thread is not a worker.
+/// 4.7h: `block_in_place` also works on a thread that is not a worker, for example on a guest thread. The call returns
+/// the result of the closure.
 #[test]
 fn a_call_of_block_in_place_works_on_any_thread() {
     within(60, || {
@@ -389,8 +391,8 @@ fn the_number_of_replacement_threads_is_bounded() {
 }
 
 /// 4.7d, 6.5c, 6.5d, 8.3b, 8.3c: if a step never returns, a replacement thread takes over the queues of the worker that
-/// runs the step. A shutdown still completes, and its report names the process of the step. The drop of the runtime
-/// completes too.
+/// runs the step. A shutdown still completes, and the report of the shutdown names the process that runs the step. The
+/// drop of the runtime completes too.
 #[test]
 fn a_shutdown_does_not_wait_for_a_step_whose_worker_was_replaced() {
     within(60, || {
@@ -437,7 +439,7 @@ fn the_future_of_a_guest_thread_is_not_reported_as_a_long_step() {
     });
 }
 
-/// 4.7a: while the future of a guest thread blocks, the worker of this thread is not shown as blocked.
+/// 4.7a: while the future of a guest thread blocks, the metrics show no worker as blocked.
 #[test]
 fn the_blocked_future_of_a_guest_thread_does_not_count_as_a_blocked_worker() {
     within(60, || {

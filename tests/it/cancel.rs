@@ -36,7 +36,7 @@ async fn idle(mut ctx: Context<()>) -> Result<(), Exit> {
     ctx.receive().await
 }
 
-/// Waker that records its name when its task is woken.
+/// Waker with a name. When the waker is woken, the waker records its name.
 struct RecordingWaker(&'static str, Arc<Mutex<Vec<&'static str>>>);
 
 impl Wake for RecordingWaker {
@@ -46,8 +46,8 @@ impl Wake for RecordingWaker {
 }
 
 /// 6.6c: a cancelled token first notifies the processes of its child tokens, beginning with the newest child token.
-/// Then the token notifies its own processes, each child process before its parent. The token's `cancelled` future
-/// resolves last.
+/// Then the token notifies the processes of the token itself. Each child process is notified before its parent process.
+/// The token's `cancelled` future resolves last.
 #[test]
 fn a_token_notifies_children_before_parents() {
     let rt = lone();
@@ -155,7 +155,7 @@ fn a_cancelled_token_also_cancels_processes_spawned_later() {
 }
 
 /// 6.6c: if every handle of a token is dropped, no process is cancelled. If the parent token is cancelled later, the
-/// processes of this token are cancelled too.
+/// processes of the child token are cancelled too, although no handle of the child token exists.
 #[test]
 fn dropping_a_token_cancels_no_process() {
     let rt = lone();
@@ -175,8 +175,8 @@ fn dropping_a_token_cancels_no_process() {
     });
 }
 
-/// 6.6c: a token keeps no entry for an exited process. A token also keeps no entry for a child token whose handles are
-/// all dropped.
+/// 6.6c: a token stores no entry for an exited process. A token also stores no entry for a child token if all handles
+/// of the child token are dropped.
 #[test]
 fn a_token_keeps_no_entry_for_exited_processes() {
     let rt = lone();
@@ -193,8 +193,8 @@ fn a_token_keeps_no_entry_for_exited_processes() {
 }
 
 /// 6.6a, 6.6c: a long chain of tokens can be cancelled and dropped on a small stack. A long chain of processes can be
-/// cancelled too, even if each process passes a token and a value to the next process. A process inherits one value of
-/// each type, however long the chain is.
+/// cancelled too, even if each process passes a token and a value to the next process. A process inherits only one
+/// value of each type, even if the chain is long.
 #[test]
 fn a_long_chain_of_tokens_can_be_cancelled_and_dropped_on_a_small_stack() {
     const CHAIN: usize = 100_000;
@@ -227,7 +227,7 @@ fn a_long_chain_of_tokens_can_be_cancelled_and_dropped_on_a_small_stack() {
         assert!(leaf.is_cancelled());
         drop(root);
         drop(leaf);
-        // A chain that was not cancelled is dropped, beginning with its leaf.
+        // This chain of tokens is not cancelled. The test drops the leaf of the chain first.
         let (root, leaf) = chain();
         drop(leaf);
         assert_eq!(format!("{root:?}"), "CancelToken { reason: None, children: 0, processes: 0 }");
@@ -466,8 +466,8 @@ fn a_parent_and_a_child_token_can_be_cancelled_concurrently() {
     });
 }
 
-/// 6.2a: the grace period of a token applies to each of its processes. If a process has not exited when the period
-/// ends, it is killed. A grace period of `Duration::MAX` does not overflow.
+/// 6.2a: the grace period of a token applies to each process of the token. If a process has not exited when the grace
+/// period ends, the process is killed. A grace period of `Duration::MAX` does not overflow.
 #[test]
 fn a_process_is_killed_after_the_grace_period_of_its_token() {
     timed(async |host, exact| {
@@ -485,7 +485,7 @@ fn a_process_is_killed_after_the_grace_period_of_its_token() {
         patient.cancel("over", Duration::MAX);
         assert!(is_cancelled(&process.await.unwrap_err(), "over"));
         exact.check(host.now(), now);
-        // If a process was already cancelled earlier, it keeps its first reason.
+        // If a cancelled process is cancelled again, the process keeps the reason of its first cancellation.
         let late = CancelToken::new();
         let process = host.process().cancel_token(&late).spawn(async |ctx: Context<()>| {
             let reason = ctx.cancelled().await;
@@ -528,7 +528,8 @@ fn a_longer_grace_period_of_an_earlier_cancellation_delays_no_kill() {
     });
 }
 
-/// 6.2e: a process may be spawned long after its deadline. Its grace period begins with its cancellation.
+/// 6.2e: a process may be spawned long after its deadline. The grace period of this process begins when the process is
+/// cancelled.
 #[test]
 fn the_grace_period_of_a_deadline_in_the_past_begins_with_the_cancellation() {
     check(0..10, async |host: Host| {
@@ -552,8 +553,8 @@ fn a_deadline_in_the_past_cancels_before_the_first_step() {
     assert_eq!(rt.block_on(process).unwrap(), (true, Reason::DEADLINE));
 }
 
-/// 6.4f, 6.6a, 6.6c: if a token or a deadline cancels a supervisor, the supervisor stops its children itself, in its
-/// own order. The token does not cancel the children directly, and the supervisor restarts no child.
+/// 6.4f, 6.6a, 6.6c: if a token or a deadline cancels a supervisor, the supervisor itself stops its children, in the
+/// order of the supervisor. The token does not cancel the children directly, and the supervisor restarts no child.
 #[test]
 fn a_supervisor_under_a_token_stops_its_children_in_order() {
     const BELOW: Name<procession::supervisor::SupervisorMessage> = Name::new("cancel: below");
@@ -599,9 +600,9 @@ fn a_supervisor_under_a_token_stops_its_children_in_order() {
     check(0..10, |host| ends_in_order(host, true));
 }
 
-/// A token cancels the helper of a child. The child exits because its helper has exited. The supervisor of this child
-/// is not cancelled yet. The supervisor does not restart the child, because the parent of the supervisor will stop the
-/// supervisor later.
+/// A token cancels the helper of a child. The child exits because its helper has exited. At this time, the supervisor
+/// of this child is not cancelled yet. The supervisor nevertheless does not restart the child, because the parent of
+/// the supervisor will stop the supervisor later.
 #[test]
 fn a_child_that_exits_because_of_the_token_of_its_supervisor_is_not_restarted() {
     const BELOW: Name<procession::supervisor::SupervisorMessage> = Name::new("cancel: below a slow stop");
@@ -629,7 +630,7 @@ fn a_child_that_exits_because_of_the_token_of_its_supervisor_is_not_restarted() 
     let tree = rt.process().cancel_token(&token).spawn_process(tree).unwrap();
     rt.block_on(tree.started()).unwrap();
     token.cancel("over", LONG);
-    // The parent supervisor waits for the slow child, and has not stopped the other supervisor yet.
+    // The parent supervisor waits for the slow child, and has not stopped the supervisor `BELOW` yet.
     settle(&rt);
     assert!(rt.whereis(BELOW).is_some());
     release.send(()).unwrap();
@@ -638,7 +639,7 @@ fn a_child_that_exits_because_of_the_token_of_its_supervisor_is_not_restarted() 
 }
 
 /// 6.4c: a child of a supervisor may have its own token. If the token is cancelled, the child exits. The supervisor
-/// restarts the child, as it does after any other cancellation of a child.
+/// then restarts the child.
 #[test]
 fn a_supervised_child_may_have_its_own_token() {
     const CHILD: Name<()> = Name::new("cancel: child");
@@ -666,9 +667,9 @@ fn a_supervised_child_may_have_its_own_token() {
     });
 }
 
-/// 6.4f: a child of a supervisor has its own deadline and an inherited token, or its own token and an inherited
-/// deadline. Neither the inherited token nor the inherited deadline cancels the child directly. Therefore the
-/// supervisor stops its children in reverse order.
+/// 6.4f: a child of a supervisor inherits a token or a deadline. The child also has its own deadline or its own token.
+/// Neither the inherited token nor the inherited deadline cancels the child directly. Therefore the supervisor stops
+/// its children in reverse order.
 #[test]
 fn an_inherited_token_or_deadline_cancels_no_supervised_child_directly() {
     async fn ends_in_order(host: Host, by_deadline: bool, has_own_token: bool) {
@@ -730,8 +731,9 @@ fn a_supervised_child_may_have_its_own_deadline() {
     }
 }
 
-/// 6.6a, 6.6c: if a token cancels a scope, it first cancels the children of the scope, and then the body of the scope.
-/// The exits of the children do not make the scope fail, because the body of the scope receives the cancellation too.
+/// 6.6a, 6.6c: if a token cancels a scope, the token first cancels the children of the scope, and then the body of the
+/// scope. The exits of the children do not make the scope fail, because the body of the scope receives the cancellation
+/// too.
 #[test]
 fn a_scope_body_receives_the_cancellation_of_its_token() {
     timed(async |host, exact| {
@@ -818,7 +820,8 @@ fn a_receive_in_a_cancelled_process_fails_even_after_a_dropped_event_future() {
 }
 
 /// 4.6b, 6.2a: a cancelled body ignores its cancellation. Because of the cancellation, the futures that the body awaits
-/// fail or resolve at once. The body lets other tasks run, and is killed after the grace period.
+/// fail or resolve at once. Nevertheless, other tasks run between the turns of the body. The body is killed after the
+/// grace period.
 #[test]
 fn a_body_that_ignores_its_cancellation_in_a_loop_is_killed() {
     type Once = fn(&mut Context<()>) -> BoxFuture<'_, ()>;
@@ -846,8 +849,9 @@ fn a_body_that_ignores_its_cancellation_in_a_loop_is_killed() {
     }
 }
 
-/// 4.6b, 6.2a: the budget of a body is spent, and the body checks for its cancellation. Each check polls a new future
-/// once, without an `await`. One of the first two checks finds the cancellation.
+/// 4.6b, 6.2a: a cancelled body has spent its budget, and then checks many times whether a cancellation has happened.
+/// Each check polls a new future once, without an `await`. Of two successive checks, at least one check finds the
+/// cancellation.
 #[test]
 fn a_check_without_an_await_finds_the_cancellation() {
     type Check = fn(&Context<()>, &CancelToken) -> bool;

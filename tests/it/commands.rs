@@ -207,8 +207,8 @@ fn unusual_time_limits_of_a_command_are_accepted() {
             host.sleep(TICK).await;
             assert_eq!(noted.log(), "5");
         }
-        // Some time limits are set before the start of the command, and one is set after the start. The shortest limit
-        // applies.
+        // Two time limits are set before the start of the command, and one time limit is set after the start. The
+        // shortest limit applies.
         let begun = host.now();
         let body = host.spawn(async |ctx: Context| {
             ctx.perform(Ask(1)).timeout(LONG).timeout(SHORT).start().timeout(2 * SHORT).await.map(drop)
@@ -244,14 +244,15 @@ fn a_hand_written_process_can_set_deadlines() {
     });
 }
 
-/// 3.3a, 3.5a: if a command is answered just when its deadline passes, the command completes once: either with the
-/// answer or as timed out. The process and the handler agree whether the command was answered in time.
+/// 3.3a, 3.5a: if a command is answered at the moment when its deadline passes, the command completes once. The command
+/// completes either with the answer or with the failure `TimedOut`. The process and the handler agree whether the
+/// command was answered in time.
 #[test]
 fn a_deadline_that_races_the_answer_gives_exactly_one_result() {
     within(60, || {
         let shelf = Shelf::default();
         let rt = shelf.runtime(2);
-        // The number of commands that timed out although the handler completed them.
+        // The number of commands that timed out although the test completed these commands.
         let mut late = 0;
         for round in 0..400_u64 {
             let limit = Duration::from_micros(50 + round % 300);
@@ -384,8 +385,8 @@ fn a_command_can_be_cancelled_in_every_state() {
     assert_eq!(noted.log(), "asked, false, 5");
 }
 
-/// 1.2h: a process chooses the tag of a command. When a step reads the answer of this command, the tag is free again.
-/// If the same step reuses the tag for a second command, the second command is answered too.
+/// 1.2h: a process chooses the tag of a command. When a step has read the answer of this command, the process may reuse
+/// the tag. If the same step reuses the tag for a second command, the second command is answered too.
 #[test]
 fn a_tag_is_free_again_in_the_step_that_reads_the_answer_of_its_command() {
     const ROUNDS: u64 = 100;
@@ -465,7 +466,8 @@ fn cancelling_very_many_answered_commands_takes_linear_time() {
 
 /// 1.3d, 3.3a: a step cancels very many commands whose tags the process has chosen, the newest command first. Another
 /// step cancels commands that were dispatched after an earlier step. Meanwhile, very many other commands wait for their
-/// dispatch. Both steps take linear time. Only the commands that are not cancelled reach the handler, in their order.
+/// dispatch. Both steps take linear time. Each command that is not cancelled before its dispatch reaches the handler.
+/// These commands reach the handler in the order in which the process performed the commands.
 #[test]
 fn cancelling_very_many_commands_with_chosen_tags_takes_linear_time() {
     const MANY: u32 = 300_000;
@@ -502,8 +504,8 @@ fn cancelling_very_many_commands_with_chosen_tags_takes_linear_time() {
 }
 
 /// 1.2b, 3.3a: a command may be answered before its dispatch, while the handler of an earlier command runs. The
-/// answered command then does not reach its own handler. This holds for tags that the process has chosen, and for tags
-/// that the runtime has chosen. The other commands of the step reach their handlers.
+/// answered command then does not reach its handler. This holds for tags that the process has chosen, and for tags that
+/// the runtime has chosen. The other commands of the step reach their handlers.
 #[test]
 fn a_command_that_is_answered_before_its_dispatch_reaches_no_handler() {
     struct First;
@@ -516,8 +518,8 @@ fn a_command_that_is_answered_before_its_dispatch_reaches_no_handler() {
         let known = Arc::clone(&second);
         let answers = move |_: First, completion: Completion<u64>| {
             let (host, pid, tag) = known.lock().unwrap().take().unwrap();
-            // Another thread gives the answer. If the thread of the handler gave the answer, the result would be the
-            // same.
+            // Another thread gives the answer. If the handler itself gave the answer, the result of the test would be
+            // the same.
             let elsewhere = thread::spawn(move || host.complete_yield(pid, tag, Ok(Payload::new(2_u64))).unwrap());
             elsewhere.join().unwrap();
             completion.complete(1);
@@ -591,8 +593,8 @@ fn a_handler_may_poll_a_command_of_its_process() {
 
 /// 1.2a, 3.3a: many answers arrive together, and the process reads these answers in one step. If the process cancels a
 /// command whose answer is unread, the process does not receive this answer. If the answer was already read, the
-/// cancellation has no effect. If the process performs another command in the same step, this command gets its own
-/// answer.
+/// cancellation has no effect. If the process performs a new command in the same step, the new command gets the answer
+/// to the new command.
 #[test]
 fn commands_with_unread_answers_can_be_cancelled() {
     struct Asking {
@@ -638,7 +640,8 @@ fn commands_with_unread_answers_can_be_cancelled() {
 }
 
 /// 9.2a, 9.2b: an answered command is no longer outstanding, although the process has not read the answer yet. Some
-/// commands are answered through their completions, others through their tags. Each command accepts one answer.
+/// commands are answered through their completions, and the other commands are answered through their tags. Each
+/// command accepts one answer.
 #[test]
 fn a_command_with_an_unread_answer_is_not_outstanding() {
     let shelf = Shelf::default();
@@ -693,8 +696,8 @@ fn very_many_commands_can_be_cancelled_in_the_step_that_performs_them() {
 
 /// 3.1a, 3.2a, 3.3a, 3.3c, 3.3e, 3.5a: if a step performs many commands, each command has its own tag and its own
 /// answer. If a command is cancelled before its dispatch, the command does not reach its handler. A command with a time
-/// limit of zero fails. If a command is cancelled, or answered through its tag, its completion is notified. A tag
-/// accepts only one answer, and only of its reply type.
+/// limit of zero fails. If a command is cancelled or is answered through its tag, the completion of the command is
+/// notified. A tag accepts only one answer, and this answer must have the reply type of the command.
 #[test]
 fn each_of_many_commands_of_a_step_has_its_own_tag_and_answer() {
     let shelf = Shelf::default();
@@ -815,8 +818,8 @@ fn watched(panics: bool, waits: bool) -> (Watch, Arc<AtomicUsize>, mpsc::Receive
     (Box::new(watch), polls, hears)
 }
 
-/// 3.2a, 3.3c: no matter how a command ends, the future of its handler is dropped immediately and once. If the drop of
-/// the future panics, no process fails.
+/// 3.2a, 3.3c: no matter how a command ends, the future of its handler is dropped immediately, and is dropped only
+/// once. If the drop of the future panics, no process fails.
 #[test]
 fn the_future_of_a_handler_is_dropped_with_its_command() {
     for panics in [false, true] {
@@ -886,10 +889,10 @@ fn the_future_of_a_handler_is_dropped_with_its_command() {
 
 /// Returns the tag of the first command of a process.
 fn tag_of(rt: &Runtime, body: &Address<Payload>) -> Tag {
-    // The handler of `body` is a future, so it gets no completion from which it could read the tag. Therefore the
+    // The handler of `body` is a future, so this handler gets no completion that contains the tag. Therefore the
     // function spawns a process in another runtime, and reads the tag of the first command of this process. Every
-    // process numbers its commands in the same way. If both processes call `start`, their first commands have the
-    // same tag.
+    // process numbers its commands in the same way. Both processes call `start`, so the first commands of both
+    // processes have the same tag.
     let shelf = Shelf::default();
     let twin = shelf.runtime(0);
     let other = twin.spawn(async |ctx: Context| ctx.perform(Ask(1)).start().await);
@@ -901,7 +904,7 @@ fn tag_of(rt: &Runtime, body: &Address<Payload>) -> Tag {
 }
 
 /// 3.2a: a command is cancelled while a worker polls the future of its handler. The worker finishes this poll, drops
-/// the future, and does not poll it again.
+/// the future, and does not poll the future again.
 #[test]
 fn the_future_of_a_cancelled_command_is_dropped_after_its_current_poll() {
     struct Slow {
@@ -1011,7 +1014,7 @@ fn a_command_fails_if_the_future_of_its_handler_panics() {
 }
 
 /// 1.3e, 3.2a: a process performs a command, and the handler of this command returns a future. The future cannot
-/// perform commands in the name of the process, even if the future is polled in a turn of the process.
+/// perform commands as this process, even if the future is polled in a turn of the process.
 #[test]
 fn the_future_of_a_handler_cannot_act_as_the_calling_process() {
     struct Lend(SelfHandle, u64);
@@ -1401,7 +1404,7 @@ fn a_full_blocking_queue_may_drop_its_oldest_job() {
 }
 
 /// 3.2a: if a blocking command is cancelled before its closure begins, the closure never runs. If the closure has
-/// already begun, it runs to its end.
+/// already begun, the closure runs to its end.
 #[test]
 fn a_blocking_command_that_is_cancelled_before_it_begins_never_runs() {
     within(20, || {
@@ -1489,7 +1492,7 @@ fn idle_threads_of_the_blocking_pool_exit() {
 }
 
 /// 3.2a: with an idle time of zero, the threads of the pool exit as soon as they are idle. The pool still runs every
-/// job of a burst. The pool also runs every job that arrives just when a thread exits.
+/// job of a burst. The pool also runs every job that arrives at the moment when a thread exits.
 #[test]
 fn a_pool_runs_every_job_although_each_idle_thread_exits_immediately() {
     for threads in [1, 2, 5] {
@@ -1502,8 +1505,8 @@ fn a_pool_runs_every_job_although_each_idle_thread_exits_immediately() {
                     assert_eq!(block_on(job).unwrap(), n, "burst {burst} of {threads} threads");
                 }
             }
-            // In each round, the pause before the next job is a little longer. In some rounds the job arrives just when
-            // the thread finds no further job.
+            // In each round, the pause before the next job is a little longer. In some rounds the job arrives at the
+            // moment when the thread finds no further job.
             for round in 0..1_500 {
                 let done = Arc::new(AtomicBool::new(false));
                 let sets = Arc::clone(&done);
@@ -1512,7 +1515,8 @@ fn a_pool_runs_every_job_although_each_idle_thread_exits_immediately() {
                     if done.load(Ordering::SeqCst) {
                         break;
                     }
-                    // On a busy machine, the pool's thread may get no processor until this thread calls `yield_now`.
+                    // On a busy machine, the system may not run the thread of the pool until the thread of the test
+                    // calls `yield_now`.
                     if look > 1_000 {
                         thread::yield_now();
                     }
@@ -1673,8 +1677,8 @@ fn a_nested_turn_keeps_the_inline_command_of_the_outer_turn() {
     assert_eq!(rt.block_on(outer).unwrap(), (2, 20));
 }
 
-/// A step with a pending inline command drops another runtime. The other runtime has a process that waits and a process
-/// that never ran. The step still gets the answer of its own command.
+/// A step with a pending inline command drops another runtime. The other runtime has two processes. Neither of these
+/// processes has run, because no thread drives the other runtime. The step still gets the answer of its own command.
 #[test]
 fn dropping_a_runtime_in_a_step_keeps_the_inline_command_of_the_step() {
     within(30, || {
@@ -1756,8 +1760,8 @@ fn an_inline_command_may_move_to_another_waker_or_thread() {
     });
 }
 
-/// 1.3d, 3.2a, 3.5a: while the handler of a command waits, the command is in flight like every other command. After the
-/// dispatch, the process can set a time limit, cancel the command, or detach the command.
+/// 1.3d, 3.2a, 3.5a: while the handler of a command waits, the command is in flight. After the dispatch, the process
+/// can set a time limit, cancel the command, or detach the command.
 #[test]
 fn a_command_whose_handler_waits_is_in_flight() {
     struct CountsDrop(Arc<AtomicUsize>);
@@ -1788,9 +1792,9 @@ fn a_command_whose_handler_waits_is_in_flight() {
         let (called, seen) = (Arc::clone(&begun), Arc::clone(&ended));
         let body = async move |ctx: Context| {
             let ended = || seen.load(Ordering::SeqCst);
-            // The first round sets the limit after the dispatch of the command, the second round before the dispatch.
-            // If the limit passes before the dispatch, no handler gets the command. Then the round is repeated with
-            // twice the limit.
+            // The first round sets the limit after the dispatch of the command. The second round sets the limit before
+            // the dispatch. If the limit passes before the dispatch, no handler gets the command. In this case, the
+            // round is repeated, and the new limit is twice the previous limit.
             for (round, leave) in [(1, true), (2, false)] {
                 let mut limit = Duration::from_millis(2);
                 while called.load(Ordering::SeqCst) < round {
@@ -1842,8 +1846,8 @@ fn a_command_whose_handler_waits_is_in_flight() {
 }
 
 /// 1.2h, 3.5a: a process may reuse the chosen tag of a cancelled command for a new command. The handler of the
-/// cancelled command sees the cancellation, and its late answer is discarded. The time limit of the cancelled command
-/// does not end the new command.
+/// cancelled command sees the cancellation, and the late answer of this handler is discarded. The time limit of the
+/// cancelled command does not end the new command.
 #[test]
 fn a_chosen_tag_never_receives_the_answer_of_an_earlier_command() {
     let shelf = Shelf::default();
@@ -1852,8 +1856,8 @@ fn a_chosen_tag_never_receives_the_answer_of_an_earlier_command() {
     for round in 0..3 {
         let other = Tag::<Ask>::chosen(8);
         let noted = Noted::spawn(&rt, move |out| {
-            // In the last round, another command is in the first slot of the command table, so the tested commands use
-            // another slot.
+            // In the last round, a third command is in the first slot of the command table, so the two tested commands
+            // use a different slot.
             if round == 2 {
                 out.perform_as(other, Ask(0)).unwrap();
             }

@@ -10,7 +10,7 @@ use procession::*;
 
 use crate::{alone, everywhere, step_aside, two, within};
 
-/// Command whose handler doubles its number. In most tests the handler answers inline.
+/// Command with a number. In most tests, the handler answers inline with twice this number.
 struct Double(u64);
 impl Command for Double {
     type Reply = u64;
@@ -170,7 +170,8 @@ fn overflows_of_the_local_queue_are_counted() {
     assert_eq!(rt.block_on(parent).unwrap(), 6);
 }
 
-/// 9.1a: in the end, every spawned process is counted as exited, for any exit reason. Panics are counted too.
+/// 9.1a: when all processes have exited, the number of exited processes is the number of spawned processes, for any
+/// exit reason. Panics are counted too.
 #[test]
 fn every_spawned_process_is_counted_as_exited_in_the_end() {
     everywhere(async |host| {
@@ -242,7 +243,7 @@ fn an_event_is_counted_before_it_can_be_observed() {
     });
 }
 
-/// 3.3e, 9.1c: an answer through a tag is counted like an answer through a completion.
+/// 3.3e, 9.1c: the counter of answers includes the answers through a tag and the answers through a completion.
 #[test]
 fn answers_by_tag_are_counted() {
     let (to_test, asked) = mpsc::channel();
@@ -322,8 +323,8 @@ fn one_turn_in_64_is_measured_by_default() {
         rt.block_on(yields).unwrap();
         let metrics = rt.metrics();
         assert_eq!((metrics.distributions.sampled_one_in, metrics.counters.polls), (64, 6400));
-        // The distance between two measured turns varies, so the number of measured turns may differ a little from
-        // 100.
+        // The number of turns from one measured turn to the next varies, so the number of measured turns may differ a
+        // little from 100.
         let measured = metrics.distributions.scheduling_delay.count();
         assert!((98..=102).contains(&measured), "{measured}");
     });
@@ -383,7 +384,7 @@ fn a_snapshot_prints_as_one_line_and_counters_never_decrease() {
     });
 }
 
-/// 9.1a: two runtimes have separate counters, even if a thread of one runtime is a guest thread of the other.
+/// 9.1a: two runtimes have separate counters, even if a thread of one runtime is a guest thread of the other runtime.
 #[test]
 fn each_runtime_has_its_own_counters() {
     let one = Runtime::builder().workers(0).build().unwrap();
@@ -443,7 +444,7 @@ fn the_counts_of_a_scripted_run_are_exact() {
     }
     kept.lock().unwrap().drain(..).for_each(|completion| completion.complete(7));
     assert_eq!(rt.block_on(asks), Ok(7));
-    // One step with a panic, and one step with an error. The exits are not received.
+    // One step with a panic, and one step with an error. No process receives these two exits.
     drop(rt.spawn(async |_: Context| std::panic::resume_unwind(Box::new("planned"))));
     drop(rt.spawn(async |_: Context| Err::<(), _>("planned")));
     while rt.processes_alive() != 0 {
@@ -488,7 +489,7 @@ fn an_unread_dead_letter_is_counted_once() {
     let (address, mailbox) = rt.mailbox::<u32>();
     (0..10).for_each(|n| address.send(n).unwrap());
     drop(mailbox);
-    // Each message was accepted twice: by its own mailbox, and by the mailbox for dead letters.
+    // Each message was accepted twice: by the mailbox of its receiver, and by the mailbox for dead letters.
     assert_eq!((rt.counters().dead_letters, rt.counters().messages), (10, 20));
     drop(letters);
     assert_eq!((rt.counters().dead_letters, rt.counters().messages), (10, 20));

@@ -186,7 +186,8 @@ fn a_failure_is_not_printed_if_its_exit_is_received() {
     }
 }
 
-/// 9.5b: the function of `on_crash` replaces the output on stderr. If this function does nothing, no report is printed.
+/// 9.5b: the function that the program has passed to `on_crash` replaces the output on stderr. If this function does
+/// nothing, no report is printed.
 #[test]
 fn crash_reports_can_be_silenced() {
     if role().is_some() {
@@ -197,8 +198,8 @@ fn crash_reports_can_be_silenced() {
     assert_eq!(again(crash_reports_can_be_silenced, "silent", 60).passed().stderr, "");
 }
 
-/// 9.5b: the function of `on_crash` receives the fields of the report. If this function panics, the panic is caught.
-/// The function may use the runtime, because the runtime holds no lock during the call.
+/// 9.5b: the function that the program has passed to `on_crash` receives the fields of the report. If this function
+/// panics, the panic is caught. The function may use the runtime, because the runtime holds no lock during the call.
 #[test]
 fn crash_reports_can_be_redirected() {
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -283,7 +284,8 @@ fn a_report_shows_whether_its_list_of_links_is_complete() {
 }
 
 /// 9.5b: a report counts the unread messages of the process. The messages that an async body has read ahead also count.
-/// The unread messages of another mailbox do not count, even if the mailbox is dropped with the body.
+/// The body may also own a mailbox that does not belong to the process. The unread messages of this mailbox do not
+/// count.
 #[test]
 fn a_report_counts_all_unread_messages() {
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -341,7 +343,7 @@ fn each_unobserved_failure_on_worker_threads_is_reported_once() {
 /// returned process is already decided. Therefore this process does not receive the failure. The failure is reported.
 #[test]
 fn a_failure_is_reported_if_the_only_linked_process_has_already_returned() {
-    /// Tells the test that the drop of the state has begun, and then waits for the test.
+    /// The destructor sends a message to the test, and then waits for a message from the test.
     struct BlockingDrop(mpsc::Sender<()>, mpsc::Receiver<()>);
 
     impl Drop for BlockingDrop {
@@ -380,7 +382,8 @@ fn a_failure_is_reported_if_the_only_linked_process_has_already_returned() {
         let (failing_pid, address) = (failing.pid(), failing.address());
         drop(failing);
         address.send(()).unwrap();
-        // One worker is blocked. The other worker first runs the failing process, and then this process.
+        // One worker is blocked. The other worker first runs the failing process, and then the process that this line
+        // spawns.
         futures::executor::block_on(rt.spawn(async |_: Context| {})).unwrap();
         release.send(()).unwrap();
         futures::executor::block_on(holder).unwrap();
@@ -478,7 +481,7 @@ impl Observer for Reports {
 
 impl Reports {
     /// Returns the report of a process. Asserts that the observer has received at most one report of this process, and
-    /// that the call of `ended` came last.
+    /// that the last call was a call of `ended`.
     fn of(&self, pid: Pid) -> Option<CrashReport> {
         let mut all: Vec<_> = self.0.lock().unwrap().iter().filter(|(of, _)| *of == pid).cloned().collect();
         assert!(all.pop().is_some_and(|(_, report)| report.is_none()), "the process has not ended");
@@ -487,10 +490,10 @@ impl Reports {
     }
 }
 
-/// 9.5e: for each failure, an observer first receives the report, and then the call of `ended`. This holds whether or
-/// not the exit is received. An observer receives no report of a normal exit, a cancellation or a kill. If only an
-/// observer receives the report, the exit still counts as not received. The record of the exit exists before the
-/// report.
+/// 9.5e: for each failure, the runtime first calls the method `crashed` of an observer with the report, and then calls
+/// the method `ended`. Both calls happen even if a process receives the exit. An observer receives no report of a
+/// normal exit, a cancellation or a kill. If only an observer receives the report, the exit still counts as not
+/// received. The record of the exit exists before the report.
 #[test]
 fn an_observer_receives_the_report_of_each_failure() {
     let (reports, told) = (Reports::default(), Arc::new(Mutex::new(Vec::new())));
@@ -543,8 +546,8 @@ async fn panics_in_a_named_function(_: Context<u64>) {
 }
 
 /// 9.5f: if `RUST_LIB_BACKTRACE` or `RUST_BACKTRACE` enables backtraces, the exit, the record of the exit and the
-/// report contain the backtrace of a panic. The comparison of exits ignores the backtrace. Otherwise there is no
-/// backtrace.
+/// report contain the backtrace of a panic. The comparison of exits ignores the backtrace. If no variable enables
+/// backtraces, the exit, the record and the report contain no backtrace.
 #[test]
 fn a_report_contains_a_backtrace_if_backtraces_are_enabled() {
     if let Some(role) = role() {

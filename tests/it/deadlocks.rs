@@ -60,8 +60,8 @@ fn names(deadlock: &Deadlock) -> Vec<&str> {
     names
 }
 
-/// Asserts that the graph contains one deadlock, whose cycle consists of these processes. Also asserts the number
-/// `behind` of other processes that wait for processes of this cycle, directly or indirectly.
+/// Asserts that the graph contains one deadlock, whose cycle consists of these processes. Also asserts that exactly
+/// `behind` other processes wait for processes of this cycle, directly or indirectly.
 #[track_caller]
 fn assert_deadlock(graph: &WaitForGraph, cycle: &[&str], behind: usize) {
     let [deadlock] = &graph.deadlocks[..] else { panic!("{graph:?}") };
@@ -82,8 +82,8 @@ fn calls(host: &Host, name: &'static str, callee: &'static str) {
     host.process().name(name).spawn(body).unwrap();
 }
 
-/// 9.2d, 9.2e: processes that call each other in a ring are deadlocked, and so is a process that calls itself. The
-/// report also counts the other processes that wait for the ring.
+/// 9.2d, 9.2e: processes that call each other in a ring are deadlocked. A process that calls itself is also deadlocked.
+/// The report also counts the other processes that wait for the ring.
 #[test]
 fn a_ring_of_calls_is_a_deadlock() {
     for ring in [&["a"][..], &["a", "b"], &["a", "b", "c"], &["a", "b", "c", "d", "e"]] {
@@ -290,8 +290,8 @@ fn a_parent_that_joins_a_child_is_deadlocked_if_the_child_calls_the_parent() {
     });
 }
 
-/// 9.2d, 9.2e: a scope waits for its children. The parent is deadlocked if a child calls the parent. The details of the
-/// parent contain the wait for the child.
+/// 9.2d, 9.2e: the process that calls `scope` waits for the children of the scope. This parent process is deadlocked if
+/// a child calls the parent process. The details of the parent process contain the wait for the child.
 #[test]
 fn a_parent_in_a_scope_is_deadlocked_if_a_child_of_the_scope_calls_the_parent() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -308,8 +308,8 @@ fn a_parent_in_a_scope_is_deadlocked_if_a_child_of_the_scope_calls_the_parent() 
     assert!(details.waits_for.iter().any(waits), "{:?}", details.waits_for);
 }
 
-/// 9.2e: a process that waits for both a join handle and a call is deadlocked only if neither of the two can ever
-/// complete.
+/// 9.2e: a process that waits for both a join handle and a call is deadlocked only if neither the join nor the call can
+/// ever complete.
 #[test]
 fn a_process_with_a_join_and_a_call_is_deadlocked_if_neither_can_complete() {
     let plant = |free: bool| {
@@ -507,8 +507,8 @@ fn a_process_that_also_waits_for_a_blocking_closure_is_not_deadlocked() {
 }
 
 enum Job {
-    /// The receiver answers this request. Before it answers, the receiver may send requests to workers with a higher
-    /// number.
+    /// The receiver answers this request. Before the receiver answers, the receiver may send requests to workers with a
+    /// higher number.
     Ask(u64, Question),
     Tell,
 }
@@ -586,8 +586,8 @@ async fn worker(mut ctx: Context<Job>, above: Vec<Address<Job>>) -> Result<(), E
 }
 
 /// 9.2e: many processes make calls, join other processes, wait for mailbox space, supervise children, and suspend and
-/// resume other processes. They never wait in a cycle. Meanwhile no deadlock is reported, on two workers and in
-/// simulations. Then two more processes call each other, and this deadlock is reported.
+/// resume other processes. These processes never wait in a cycle, so no deadlock is reported. The test runs on two
+/// workers and in simulations. Then two more processes call each other, and this deadlock is reported.
 #[test]
 fn no_false_deadlock_is_reported_under_load() {
     let seen = Arc::new(AtomicUsize::new(0));
@@ -670,8 +670,8 @@ impl Observer for BeforeTheWait {
 }
 
 /// Runs a caller, and a process that answers the call and then calls the caller. Returns the deadlocks that the
-/// observer has read. This list may be empty. If the answer arrived before the caller waited, the observer has stored
-/// no result, and the function returns `None`.
+/// observer has read. This list may be empty. If the answer arrived before the caller began to wait, the observer has
+/// stored no list, and the function returns `None`.
 fn deadlocks_before_the_wait() -> Option<Vec<Deadlock>> {
     let observer = Arc::new(BeforeTheWait::default());
     let rt = Runtime::builder().workers(2).observer(Arc::clone(&observer)).build().unwrap();
@@ -692,8 +692,8 @@ fn deadlocks_before_the_wait() -> Option<Vec<Deadlock>> {
     while observer.seen.lock().unwrap().is_none() && rt.processes_alive() != 0 {
         thread::yield_now();
     }
-    // The test clones the value, because the value must stay in the observer. Without this value, the observer would
-    // read further graphs.
+    // The test clones the value, because the value must stay in the observer. If the test took the value out of the
+    // observer, the observer would read further graphs.
     let seen = observer.seen.lock().unwrap().clone();
     for pid in [caller.pid(), answers.pid()] {
         _ = rt.kill(pid);
@@ -701,8 +701,8 @@ fn deadlocks_before_the_wait() -> Option<Vec<Deadlock>> {
     seen
 }
 
-/// 9.2e: an answered call is no edge. The answer arrives after the worker has recorded that the caller is blocked, but
-/// before the turn of the caller has ended.
+/// 9.2e: a call that has been answered is not an edge of the wait-for graph. The answer arrives after the worker has
+/// recorded that the caller is blocked, but before the turn of the caller has ended.
 #[test]
 fn an_answered_call_is_no_edge_of_a_deadlock() {
     crate::within(60, || {
@@ -1200,7 +1200,7 @@ fn a_process_that_has_forwarded_a_reply_may_call_the_caller() {
 }
 
 /// 9.2d: if a forward is refused, the forwarding process gets the message with the reply back, and must still answer.
-/// The refused forward may be the first forward of the reply or a later one.
+/// The refused forward may be the first forward of the reply or a later forward.
 #[test]
 fn a_refused_forward_changes_no_edge() {
     /// Spawns a process that tries to forward its first request to an exited process, and then calls the process `a`.
@@ -1307,8 +1307,8 @@ fn a_forward_to_another_runtime_has_no_edge() {
     assert_deadlock(&rt.wait_for_graph(), &["a", "c"], 0);
 }
 
-/// 9.2d: a reply is forwarded outside a step. If this is the first forward of the reply, it only sends the message. A
-/// later forward also changes the callee.
+/// 9.2d: a reply is forwarded outside a step. The first forward of the reply only sends the message, and does not
+/// change the callee of the call. A later forward also changes the callee.
 #[test]
 fn outside_a_step_a_later_forward_changes_the_callee_but_the_first_does_not() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -1357,8 +1357,9 @@ fn a_forwarded_call_in_block_on_is_an_edge_of_a_deadlock() {
     });
 }
 
-/// 9.2e: a process starts a first call, and the callee forwards its reply. Then a step of the process calls the same
-/// callee again, in `block_on`. The runtime cannot tell the two calls apart, so it reports no deadlock.
+/// 9.2e: a process starts a first call, and the callee forwards the reply of this call. Then a step of the process
+/// calls the same callee again, in `block_on`. The runtime cannot tell the two calls apart, so the runtime reports no
+/// deadlock.
 #[test]
 fn a_forwarded_reply_of_an_earlier_call_makes_no_deadlock_in_block_on() {
     crate::within(60, || {
@@ -1397,7 +1398,7 @@ fn a_forwarded_reply_of_an_earlier_call_makes_no_deadlock_in_block_on() {
 }
 
 /// 9.2e: the reply of an earlier call was forwarded. The callee of the call in `block_on` is not the callee of this
-/// earlier call. The runtime can tell these calls apart, so it reports the deadlock.
+/// earlier call. The runtime can tell these calls apart, so the runtime reports the deadlock.
 #[test]
 fn a_forwarded_reply_of_an_earlier_call_hides_no_deadlock_with_another_callee() {
     crate::within(60, || {
@@ -1455,9 +1456,9 @@ async fn front(mut ctx: Context<Passed>, back: Address<Passed>) -> Result<(), Ex
     }
 }
 
-/// 9.2e: processes forward, answer, drop and abandon many calls at once. Each process `front` calls the caller after it
-/// has forwarded the reply. The caller may still wait for the answer to its own call. No deadlock is reported, on two
-/// workers and in simulations.
+/// 9.2e: processes forward, answer, drop and abandon many calls at the same time. Each process `front` calls the caller
+/// after it has forwarded the reply. At that time, the caller may still wait for the answer to the forwarded call. No
+/// deadlock is reported, on two workers and in simulations.
 #[test]
 fn forwarded_replies_cause_no_false_deadlock_under_load() {
     everywhere(async |host: Host| {
@@ -1504,8 +1505,8 @@ fn forwarded_replies_cause_no_false_deadlock_under_load() {
     });
 }
 
-/// 9.2d, 9.2e: a send or a call waits for free space in a mailbox, and has a time limit. It is no part of a deadlock,
-/// because the time limit ends the wait. The time limit may be set before or after the first poll.
+/// 9.2d, 9.2e: a send or a call waits for free space in a mailbox, and has a time limit. This send or call is not part
+/// of a deadlock, because the time limit ends the wait. The time limit may be set before or after the first poll.
 #[test]
 fn a_limited_wait_for_mailbox_space_is_no_deadlock() {
     type Body = fn(Context<Question>, &'static str) -> futures::future::BoxFuture<'static, ()>;
@@ -1528,7 +1529,8 @@ fn a_limited_wait_for_mailbox_space_is_no_deadlock() {
             for (own, other) in [("a", "b"), ("b", "a")] {
                 let process = host.process().name(own).mailbox_capacity(MailboxCapacity::Reject(1));
                 let process = process.spawn(async move |ctx: Context<Question>| body(ctx, other).await).unwrap();
-                // This request fills the mailbox. Its caller does not wait.
+                // This request fills the mailbox. The test drops the call immediately, and does not wait for the
+                // answer.
                 drop(process.call(|reply: Question| reply).start());
             }
         });
@@ -1540,8 +1542,9 @@ fn a_limited_wait_for_mailbox_space_is_no_deadlock() {
     }
 }
 
-/// 9.2d: the reply to a yielded call of a hand-written process was forwarded. A later step waits in `block_on` for
-/// another call to the same process, and this call has no other callee.
+/// 9.2d: the reply to a yielded call of a hand-written process was forwarded. A later step waits in `block_on` for a
+/// second call to the same process. The reply of the second call was not forwarded, so the callee of the second call is
+/// still this process.
 #[test]
 fn the_forwarded_reply_of_a_yielded_call_does_not_change_a_call_in_block_on() {
     struct Blocks {

@@ -47,7 +47,7 @@ impl Drop for Over {
     }
 }
 
-/// What a process of the program does until it is cancelled.
+/// What a process of the program does until the process is cancelled.
 #[derive(Clone, Copy)]
 enum Work {
     /// The process performs commands with a time limit in a loop.
@@ -92,7 +92,7 @@ async fn live(ctx: Context<()>, log: Log, name: char, work: Work) -> Result<(), 
     Err(Exit::Cancelled(reason))
 }
 
-/// Handler that never answers the number 0. It answers every other number after 300 µs.
+/// Handler that never answers the number 0. The handler answers each number except 0 after 300 µs.
 struct Answers(Arc<Mutex<Vec<Completion<u64>>>>);
 
 impl Handler<Ask> for Answers {
@@ -190,8 +190,8 @@ async fn reach(host: &Host, steps: u64) {
 fn a_shutdown_that_begins_at_any_step_stops_processes_in_order() {
     let mut told = BTreeSet::new();
     for step in 0..120 {
-        // The seed selects the steps after which `reach` is polled. The search below finds a seed with which `reach`
-        // returns exactly at this step.
+        // The seed selects the steps after which `reach` is polled. The call of `find_map` finds a seed with which
+        // `reach` returns exactly at this step.
         let steps_at = |seed| {
             let log = Log::default();
             let shelf = Arc::default();
@@ -213,8 +213,9 @@ fn a_shutdown_that_begins_at_any_step_stops_processes_in_order() {
         let counters = host.counters();
         assert_eq!((counters.spawned, counters.panics), (counters.exited, 0), "{context}");
         assert_eq!(host.processes_alive(), 0, "{context}");
-        // If the root supervisor has not run its first step, the shutdown treats it as a process without a supervisor,
-        // and cancels it. In this case, the order of the exits is not guaranteed.
+        // If the root supervisor has not run its first step, the shutdown treats the root supervisor as a process
+        // without a supervisor, and cancels the root supervisor. In this case, the order of the exits is not
+        // guaranteed.
         if before.contains(&('+', 'a')) {
             assert_top_down(&log);
         }

@@ -82,7 +82,7 @@ impl Wake for Bell {
     }
 }
 
-/// A guest that the test polls itself, without an executor.
+/// A guest without an executor: the test polls this guest directly.
 struct ManualGuest {
     bell: Arc<Bell>,
     future: BoxFuture<'static, ()>,
@@ -218,8 +218,8 @@ fn processes_can_use_timers_and_sockets_of_smol() {
     });
 }
 
-/// 8.2a, 8.2d: the runtime runs inside a tokio application. Processes use tokio's sockets and timers on workers that
-/// have entered tokio's context.
+/// 8.2a, 8.2d: the runtime runs inside a tokio application. The processes use the sockets and timers of tokio on
+/// workers that have entered the context of tokio.
 #[test]
 fn processes_can_use_timers_and_sockets_of_tokio() {
     within(60, || {
@@ -319,7 +319,7 @@ fn tokio_tasks_can_communicate_with_processes() {
 }
 
 /// 8.1b, 8.2a: if the guests of the runtime are tokio tasks, the processes can use tokio without `Builder::tokio`. The
-/// reason is that the threads of these guests are already inside the context of tokio.
+/// reason is that the threads that poll these guests are already inside the context of tokio.
 #[test]
 fn guests_of_tokio_are_inside_the_context_of_tokio() {
     within(60, || {
@@ -455,8 +455,8 @@ fn no_process_is_lost_while_guests_take_and_release_worker_slots() {
     });
 }
 
-/// 8.1c: a guest runs a bounded number of turns in one poll. Then the guest returns to its executor and asks to be
-/// polled again.
+/// 8.1c: a guest runs a bounded number of turns in one poll. Then the guest wakes its waker and returns to its
+/// executor, so the executor polls the guest again.
 #[test]
 fn a_guest_runs_a_bounded_number_of_turns_per_poll() {
     let rt = none();
@@ -475,8 +475,8 @@ fn a_guest_runs_a_bounded_number_of_turns_per_poll() {
     }
 }
 
-/// 8.1d, 8.1e: two guests are woken for a new task, and one of them is dropped before its next poll. The task is not
-/// lost, because the other guest runs it.
+/// 8.1d, 8.1e: two guests are woken for a new task, and one of these guests is dropped before its next poll. The task
+/// is not lost, because the remaining guest runs the task.
 #[test]
 fn no_task_is_lost_if_a_guest_is_dropped_after_its_wake_up() {
     let rt = none();
@@ -694,8 +694,8 @@ fn a_call_of_block_on_runs_no_step_after_the_deadline_of_its_future() {
             } else {
                 futures::executor::block_on(rt.run(nap));
             }
-            // One step may begin after the deadline: the thread reads the clock before the step, and the system may
-            // preempt the thread between the two.
+            // One step may begin after the deadline. The reason is that the thread reads the clock before the step, and
+            // the system may preempt the thread after this read.
             let begun_late = begun_late.load(Ordering::SeqCst);
             assert!(begun_late <= 1, "{begun_late} steps began after the deadline");
         }
@@ -815,8 +815,8 @@ fn two_runtimes_do_not_disturb_each_other() {
         to: Pid,
         host: Host,
     }
-    /// Body of a player: sends each received ball back to the other player. Returns the names of the threads on which
-    /// the player ran.
+    /// Body of a player. The player sends each received ball back to the other player. The body returns the names of
+    /// the threads on which the player ran.
     async fn player(mut ctx: Context<Volley>) -> Result<BTreeSet<&'static str>, Exit> {
         let mut seen = BTreeSet::new();
         loop {
@@ -849,8 +849,8 @@ fn two_runtimes_do_not_disturb_each_other() {
     });
 }
 
-/// 8.3b: workers and guest threads keep some memory for their next spawn. This memory holds no reference to a host, so
-/// the host is dropped with its runtime.
+/// 8.3b: workers and guest threads keep some memory for their next spawn. This memory contains no reference to a host,
+/// so the host is dropped with its runtime.
 #[test]
 fn a_host_is_dropped_with_its_runtime() {
     struct Now;
@@ -934,7 +934,8 @@ fn calls_of_block_on_can_be_nested() {
     });
 }
 
-/// 8.3a: nested calls of `block_on` may be deep. The two runtimes alternate from level to level.
+/// 8.3a: the nesting of calls of `block_on` may be deep. Each nested call is a call on the runtime that the enclosing
+/// call does not use.
 #[test]
 fn calls_of_block_on_can_be_nested_deeply() {
     fn level(runtimes: [std::sync::Weak<Runtime>; 2], depth: usize) -> BoxFuture<'static, Result<usize, BoxError>> {
@@ -1140,8 +1141,8 @@ fn a_future_inside_a_task_of_tokio_has_no_budget_and_is_dropped_inside_the_conte
         });
         let nested = builder().build().unwrap();
         let task = tokio.spawn(async move {
-            // tokio has only one thread, and this call blocks it. So the call must complete without another thread of
-            // tokio.
+            // tokio has only one thread, and this call of `block_on` blocks that thread. So the call must complete
+            // without a second thread of tokio.
             let received = nested.block_on(receives());
             received + nested.block_on(nested.spawn(async |_: Context| Ok::<_, Exit>(receives().await))).unwrap()
         });
@@ -1217,8 +1218,8 @@ fn no_process_starves_if_each_step_calls_block_in_place() {
     }
 }
 
-/// 4.6a, 8.1e: three guests leave tasks in their slots, and return. Then all short calls of `block_on` continue with
-/// the tasks of the same slot. The tasks of the other slots run nevertheless.
+/// 4.6a, 8.1e: three guests leave tasks in their slots, and return. Then many short calls of `block_on` take a slot,
+/// one call after the other. If each call takes the same slot, the tasks of the other two slots run nevertheless.
 #[test]
 fn the_tasks_of_all_vacant_slots_run_in_short_calls_of_block_on() {
     within(60, || {
@@ -1254,8 +1255,8 @@ fn the_tasks_of_all_vacant_slots_run_in_short_calls_of_block_on() {
     });
 }
 
-/// 4.6a, 8.1e: a guest steals processes from a busy worker, and then its executor never polls the guest again. The
-/// worker always has other processes to run. Nevertheless, it also continues to run each stolen process.
+/// 4.6a, 8.1e: a guest steals processes from a busy worker, and then no executor polls the guest again. The worker
+/// always has other processes to run. Nevertheless, the worker also continues to run each stolen process.
 #[test]
 fn a_busy_worker_runs_the_processes_of_a_guest_that_is_not_polled() {
     within(60, || {
@@ -1290,8 +1291,8 @@ fn a_busy_worker_runs_the_processes_of_a_guest_that_is_not_polled() {
     });
 }
 
-/// 8.1e: many guests wait for a slot, and complete one after another. Each vacant slot wakes a bounded number of
-/// guests. Therefore the number of polls is linear in the number of guests.
+/// 8.1e: many guests wait for a slot, and complete one after another. When a slot becomes vacant, the runtime wakes a
+/// bounded number of guests. Therefore the number of polls is linear in the number of guests.
 #[test]
 fn a_vacant_slot_wakes_a_bounded_number_of_waiting_guests() {
     struct Flag(AtomicBool);
@@ -1428,9 +1429,9 @@ fn a_handler_that_always_wakes_itself_does_not_delay_the_drop_of_the_runtime() {
     });
 }
 
-/// 8.1b: three polled guests wait for a slot. A guest that leaves its slot wakes all three waiting guests. A panic in
-/// the waker of a waiting guest does not affect the guest that leaves its slot. If one of the woken guests is never
-/// polled again, another woken guest can take the slot.
+/// 8.1b: three polled guests wait for a slot. When a guest leaves its slot, this guest wakes all three waiting guests.
+/// A panic in the waker of a waiting guest does not affect the guest that leaves its slot. If one of the woken guests
+/// is never polled again, another woken guest can take the slot.
 #[test]
 fn a_vacant_slot_wakes_several_waiting_guests() {
     struct Counts(AtomicUsize);

@@ -41,8 +41,8 @@ fn read(name: &str) -> String {
 struct Scenario {
     name: String,
     acts: Vec<Vec<String>>,
-    /// Reason for an intended difference from Erlang/OTP. If this field contains a reason, `here` is the expected
-    /// outcome.
+    /// Reason for an intended difference from Erlang/OTP. If this field contains a reason, the field `here` contains
+    /// the expected outcome.
     differs: Option<String>,
     here: Vec<String>,
 }
@@ -65,7 +65,7 @@ fn scenarios() -> Vec<Scenario> {
     all
 }
 
-/// Parses the recorded outcomes. Returns the output lines of each scenario, by the name of the scenario.
+/// Parses the recorded outcomes. Returns a map from the name of each scenario to the output lines of the scenario.
 fn outcomes(text: &str) -> BTreeMap<String, Vec<String>> {
     let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut name = String::new();
@@ -82,7 +82,8 @@ fn outcomes(text: &str) -> BTreeMap<String, Vec<String>> {
 }
 
 /// 6.3e, 6.4b, 6.4c, 6.4d: each scenario has the same outcome in this crate as on Erlang/OTP. If a scenario declares an
-/// intended difference, its outcome equals the declared outcome and differs from the outcome of Erlang/OTP.
+/// intended difference, the outcome of the scenario in this crate equals the declared outcome, and differs from the
+/// outcome on Erlang/OTP.
 #[test]
 fn every_scenario_has_the_same_outcome_as_on_erlang() {
     let there = outcomes(&read("outcomes.txt"));
@@ -226,7 +227,7 @@ struct Props {
     branches: BTreeMap<String, Vec<String>>,
 }
 
-/// Returns the exit of a process, or `None` if it has not exited.
+/// Returns the exit of a process, or `None` if the process has not exited.
 type Ending = Box<dyn FnOnce(&Runtime) -> Option<Exit> + Send>;
 
 fn ending<M: Send + 'static>(handle: JoinHandle<(), M>) -> Ending {
@@ -239,7 +240,8 @@ enum Do {
     Mail(String),
 }
 
-/// Returns the name as a `'static` string, because `Name::new` requires it. The function leaks each name once.
+/// Returns the name as a `'static` string, because `Name::new` requires such a string. The function leaks each name
+/// once.
 fn constant(name: String) -> &'static str {
     static ALL: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     let mut all = ALL.lock().unwrap();
@@ -282,8 +284,8 @@ impl Stage {
         self.props().pids.iter().find(|&&(_, other)| other == pid).expect("somebody that is known").0.clone()
     }
 
-    /// Returns the pid of the process with this name. If a child of the tree is registered under the name, its pid is
-    /// returned.
+    /// Returns the pid of the process with this name. If a child of the tree has this name, the function returns the
+    /// pid of this child.
     fn whom(&self, host: &Host, name: &str) -> Pid {
         host.whereis(format!("tree {name}")).or_else(|| self.pid(name)).unwrap_or_else(|| panic!("who is {name}?"))
     }

@@ -45,8 +45,8 @@ async fn member(mut ctx: Context<Msg>, linked: Arc<AtomicUsize>) -> Result<(), E
 
 /// Links `count` processes: process `n` is linked with each process in `links(n)`. Then makes process 0 fail, and
 /// asserts three facts:
-/// - Each process exits exactly once, and its exit names process 0 as the origin. A listener that is linked with every
-///   process receives one exit of each process.
+/// - Each process exits exactly once, and its exit names process 0 as the origin. A listener is linked with every
+///   process, and receives exactly one exit from each process.
 /// - The number of turns is linear, because each process needs at most two turns for its exit.
 /// - No worker needs a deep stack, because no function recurses along the links.
 fn storm(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'static) {
@@ -145,7 +145,8 @@ enum Do {
     Ping(Reply<()>),
 }
 
-/// For each child: the number of its live instances, and the maximum of this number so far.
+/// Contains two numbers for each child: the number of live instances of the child, and the maximum of this number so
+/// far.
 #[derive(Clone, Default)]
 struct Lives(Arc<[(AtomicI64, AtomicI64); 2]>);
 
@@ -293,15 +294,15 @@ fn a_supervisor_that_is_killed_while_it_starts_a_child_leaves_no_child_behind() 
     }
 }
 
-/// 6.4d: the time window of the restart intensity is half open. When exactly the length of the window has passed after
-/// a restart, the supervisor no longer counts this restart.
+/// 6.4d: the time window of the restart intensity is a half-open interval. When exactly the length of the window has
+/// passed after a restart, the supervisor no longer counts this restart.
 #[test]
 fn the_time_window_of_the_restart_intensity_is_half_open() {
     // The supervisor allows two restarts within 100 ms. Each case contains the planned lifetimes of the instances in
     // milliseconds, and the number of instances that the supervisor really starts.
     let cases: &[(&[u64], usize)] = &[
-        // At the third exit and at each later exit, the second-last restart happened exactly 100 ms ago. Therefore, the
-        // supervisor no longer counts the second-last restart.
+        // At the third exit and at each later exit, the second-to-last restart happened exactly 100 ms earlier.
+        // Therefore, the supervisor no longer counts the second-to-last restart.
         (&[10, 50, 50, 50, 50, 50, 50], 7),
         (&[10, 0, 100, 0, 100, 0], 6),
         (&[10, 50, 49, 50], 3),

@@ -85,7 +85,7 @@ fn each_abnormal_exit_is_recorded_and_normal_exits_are_not_recorded() {
     assert!(matches!(five, Exit::Linked { reason, .. } if **reason == *four), "{five}");
 }
 
-/// 9.5d: a full list drops its oldest record for each new record. A list of length 0 stays empty.
+/// 9.5d: when a new record arrives, a full list drops its oldest record. A list with the maximum length 0 stays empty.
 #[test]
 fn the_list_keeps_only_the_last_records() {
     for (capacity, kept) in [(0, &[][..]), (1, &["failed: 9"]), (3, &["failed: 7", "failed: 8", "failed: 9"])] {
@@ -115,8 +115,8 @@ fn the_record_of_an_exit_exists_before_the_join_handle_resolves() {
     });
 }
 
-/// 9.5d: a shutdown cancels and kills all processes. These exits are not recorded, so they remove no older record. A
-/// failure during the shutdown is recorded.
+/// 9.5d: a shutdown cancels and kills all processes. These exits are not recorded, so no older record is removed from
+/// the list. A failure during the shutdown is recorded.
 #[test]
 fn exits_that_a_shutdown_causes_are_not_recorded() {
     within(60, || {

@@ -165,7 +165,7 @@ fn a_local_set_without_a_thread_is_explained() {
     let explained = || rt.block_on(async { rt.explain().findings });
     let (waits, ends) = (local.spawn(receives), local.spawn(async |_: Context| ()));
     assert!(matches!(explained()[..], [Finding::LocalSetWithoutThread { count: 2, .. }]));
-    // A thread runs the second `LocalSet`, so its ready process is no finding.
+    // A thread runs the second `LocalSet`, so the ready process of this `LocalSet` is not a finding.
     let found = driven.block_on(async {
         drop(driven.spawn(sleeps));
         rt.explain().findings
@@ -262,8 +262,8 @@ fn blocked_workers_are_explained_while_all_workers_are_blocked() {
     });
 }
 
-/// 9.2g: a blocked worker is a finding even if a replacement thread has taken over. A step in `block_in_place` is a
-/// finding immediately, even without a monitor.
+/// 9.2g: a blocked worker is a finding even if a replacement thread has taken over the queues of the worker. A step in
+/// `block_in_place` is a finding immediately, even without a monitor.
 #[test]
 fn a_replaced_worker_is_explained() {
     within(60, || {
@@ -329,7 +329,8 @@ fn a_long_step_that_ignores_the_request_to_yield_is_explained() {
                 _ = should_yield();
             }
         });
-        // The system may suspend the thread of the step. Until the thread runs again, the step has not checked.
+        // The system may suspend the thread of the step before the step makes its first check. Therefore the test waits
+        // until an explanation reports a check.
         let checks = |finding: &&Finding| matches!(finding, Finding::BlockedWorker { checks_yield: Some(true), .. });
         let finding = eventually(&rt, |explanation| explanation.findings.iter().find(checks).cloned());
         let Finding::BlockedWorker { process: Some(process), .. } = &finding else { panic!("{finding}") };
@@ -511,8 +512,8 @@ fn a_long_mailbox_is_explained() {
     assert!(text[1].starts_with("what to do: read `Host::process_details` of the process"), "{text:?}");
 }
 
-/// 9.2g: if many mailboxes are full, the explanation lists a bounded number of them, beginning with the longest
-/// mailbox.
+/// 9.2g: if many mailboxes are full, the explanation lists a bounded number of these mailboxes, beginning with the
+/// longest mailbox.
 #[test]
 fn only_the_longest_full_mailboxes_are_listed() {
     let rt = runtime(Runtime::builder());
@@ -568,7 +569,7 @@ fn is_nothing_outstanding(explanation: &Explanation) -> bool {
     explanation.findings.iter().any(|finding| matches!(finding, Finding::NothingOutstanding { .. }))
 }
 
-/// 9.2f: if all processes wait, and nothing in the runtime can make one of them run, the finding lists which process
+/// 9.2f: if all processes wait, and nothing in the runtime can make a process run, the finding lists which process
 /// waits for which process.
 #[test]
 fn processes_that_nothing_can_wake_are_explained() {

@@ -99,8 +99,8 @@ fn most_between_turns(workers: usize, greedy: impl Fn(&Host, Steps) + Send + Syn
     })
 }
 
-/// Asserts that the number of greedy steps between two turns of a modest process is within its bound. A greedy process
-/// may take `each` steps per turn, and all greedy processes may be on one worker.
+/// Asserts that the number of greedy steps between two turns of a modest process is at most the bound that this
+/// function computes. A greedy process may take `each` steps per turn, and all greedy processes may be on one worker.
 fn check(what: &str, each: u64, greedy: impl Fn(&Host, Steps) + Send + Sync + Clone + 'static) {
     for workers in WORKERS {
         let most = most_between_turns(workers, greedy.clone());
@@ -233,8 +233,8 @@ fn two_processes_that_wake_each_other_do_not_starve_other_processes() {
 }
 
 /// 4.6a: if n processes are runnable, each runnable process has a turn within n steps of its worker. If n exceeds the
-/// capacity of a local queue, the bound is 4 n + 61. The reason is that in 61 searches for a task, the worker takes at
-/// least 17 processes from the injector.
+/// capacity of a local queue, the bound is 4 n + 61. The reason is that a worker takes at least 17 processes from the
+/// injector in each 61 searches for a task.
 #[test]
 fn every_runnable_process_has_a_turn_in_every_round() {
     const ROUNDS: u64 = 20;
@@ -278,8 +278,8 @@ fn every_runnable_process_has_a_turn_in_every_round() {
 
 const NOT_YET: u64 = u64::MAX;
 
-/// Runs two processes per worker. These processes count their steps and always call `yield_now`. Calls `at` in the 50th
-/// turn of one of these processes. Returns the value of `done` as soon as `done` is set.
+/// Runs two processes per worker. These processes count their steps and always call `yield_now`. One of these processes
+/// calls `at` after 50 calls of `yield_now`. Returns the value of `done` as soon as `done` is set.
 fn busy_until<F>(
     rt: &Runtime,
     (workers, steps): (usize, Steps),
@@ -507,8 +507,9 @@ fn a_late_interval_spends_the_budget() {
     simulation.run(ticks).unwrap();
 }
 
-/// 4.6b: a sleep uses up a part of the budget even if its deadline has already passed at its first poll. The same holds
-/// for a time limit of zero. Other processes still run, even if a body awaits only such futures.
+/// 4.6b: a sleep uses up a part of the budget even if its deadline has already passed at its first poll. A time limit
+/// of zero also uses up a part of the budget. So other processes still run, even if a body awaits only such sleeps or
+/// time limits.
 #[test]
 fn sleeps_spend_the_budget_even_without_a_wait() {
     /// Runs `body` beside a process that sets the flag of `body`.
@@ -556,8 +557,9 @@ fn sleeps_spend_the_budget_even_without_a_wait() {
     });
 }
 
-/// 4.6b: each message of `send_wait` or of a sink takes one unit of the sender's budget, even if the mailbox has room.
-/// Therefore the receiver also runs, and an unbounded mailbox does not fill up even if a sender never stops.
+/// 4.6b: each message that a process sends with `send_wait` or through a sink takes one unit of the budget of the
+/// sender. This holds even if the mailbox has free space. Therefore the receiver also runs, and an unbounded mailbox
+/// does not fill up even if a sender never stops.
 #[test]
 fn sends_to_a_mailbox_with_room_spend_the_budget() {
     const MESSAGES: u64 = 1_000;
@@ -597,8 +599,8 @@ fn sends_to_a_mailbox_with_room_spend_the_budget() {
     assert!(longest <= 256, "{longest} messages were queued");
 }
 
-/// 4.6b: calls that are refused, and calls of an empty group, use up the budget. So another process can take the name
-/// that the caller waits for.
+/// 4.6b: calls that are refused, and calls of an empty group, use up the budget. So other processes run, and one of
+/// these processes can register the name that the caller calls.
 #[test]
 fn calls_spend_the_budget_even_without_a_wait() {
     const SERVER: Name<Reply<()>> = Name::new("server");
@@ -623,9 +625,9 @@ fn calls_spend_the_budget_even_without_a_wait() {
     });
 }
 
-/// 4.6b: a command fails before it reaches a handler: its time limit has passed, or it belongs to another process. If a
-/// body repeats such commands, other processes still run. If a greedy future runs in the same body, such a command
-/// pauses once and then fails.
+/// 4.6b: a command fails before the command reaches a handler, because the time limit of the command has passed or the
+/// command belongs to another process. If a body repeats such commands, other processes still run. If a greedy future
+/// runs in the same body, such a command pauses once and then fails.
 #[test]
 fn commands_spend_the_budget_even_if_they_fail_at_once() {
     struct Ask;
@@ -674,7 +676,7 @@ fn commands_spend_the_budget_even_if_they_fail_at_once() {
 }
 
 /// 4.6b: the blocking pool refuses each closure of a body. If the body repeats the call, other processes still run, and
-/// one of them can make the pool accept closures again.
+/// one of these processes can make the pool accept closures again.
 #[test]
 fn refused_blocking_work_spends_the_budget() {
     within(60, || {
@@ -712,8 +714,8 @@ fn a_sleep_of_zero_duration_completes_although_another_future_is_greedy() {
     });
 }
 
-/// 4.2e: a process awaits `yield_now` and an inline command at the same time. The command is answered at once, but the
-/// other tasks still run before the process runs again.
+/// 4.2e: a process awaits `yield_now` and an inline command at the same time. The command is answered immediately, but
+/// the other tasks still run before the process runs again.
 #[test]
 fn an_inline_answer_does_not_shorten_a_yield() {
     struct Ask;

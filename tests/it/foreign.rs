@@ -1,6 +1,6 @@
 //! The runtime calls user code: `Hash` and `Clone` implementations, and the functions of wakers. In these tests, such a
-//! function panics or blocks. The panic may reach the caller of the runtime. The runtime and all other processes
-//! continue to work.
+//! function panics or blocks. The panic may reach the code that has called the runtime. The runtime and all other
+//! processes continue to work.
 
 #![allow(unsafe_code)]
 
@@ -75,8 +75,8 @@ fn a_panic_in_the_clone_of_a_message_affects_only_the_sender() {
     });
 }
 
-/// 11: if a pool selects members by key and the `Hash` of the key panics, the sender panics. The pool continues to
-/// work.
+/// 11: if the key function of a pool panics for a message, the sender of this message panics. In this test, the key
+/// function panics because the `Clone` of the message panics. The pool continues to work.
 #[test]
 fn a_panic_in_the_hash_of_a_key_affects_only_the_sender() {
     within(30, || {
@@ -95,7 +95,8 @@ fn a_panic_in_the_hash_of_a_key_affects_only_the_sender() {
         };
         let pool = rt.spawn_pool(Pool::new(2, member).by_key(|message: &Sensitive| message.clone()));
         let message = || Sensitive(false, Arc::new(()));
-        // Before the pool has started, messages wait in its queue. A panic for such a message ends the pool.
+        // Before the pool has started, messages wait in the queue of the pool. If the key function panics for such a
+        // message in the process of the pool, the pool ends.
         block_on(pool.started()).unwrap();
         pool.send(message()).unwrap();
         hears.recv().unwrap();
@@ -229,7 +230,7 @@ fn unclonable_waker() -> Waker {
 }
 
 /// 9.2b, 11: a process polls a sleep with a waker whose `clone` panics, and catches the panic. The sleep has set no
-/// timer, so the process does not count the sleep as a wait.
+/// timer, so the row of the process does not count the sleep as a wait.
 #[test]
 fn a_sleep_whose_waker_cannot_be_cloned_is_not_counted() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -247,8 +248,8 @@ fn a_sleep_whose_waker_cannot_be_cloned_is_not_counted() {
     assert_eq!(row.waits, 0);
 }
 
-/// 11: if the `clone` or `drop` of a waker panics, only the thread that polls with this waker may be affected. The
-/// polled future still works with another waker, and all other processes continue to work.
+/// 11: if the `clone` or the `drop` of a waker panics, only the thread that polls a future with this waker may be
+/// affected. The polled future still works with another waker, and all other processes continue to work.
 #[test]
 fn a_panic_in_the_clone_or_drop_of_a_waker_affects_only_the_polling_thread() {
     within(60, || {

@@ -44,8 +44,8 @@ fn a_call_waits_for_free_space() {
     assert_eq!((address.mailbox_len(), rt.counters().late_replies), (0, 0));
 }
 
-/// 2.3d: a call that waits for free space ends at its time limit. The request is then not sent. If the receiver
-/// exits, the call fails.
+/// 2.3d: a call that waits for free space ends at its time limit. The request is then not sent. If the mailbox of the
+/// receiver is dropped while the call waits, the call fails.
 #[test]
 fn a_call_that_waits_for_free_space_ends() {
     check(0..4, async |host: Host| {
@@ -73,8 +73,8 @@ fn a_call_that_waits_for_free_space_ends() {
     });
 }
 
-/// 9.2a: while the request waits for free space, the inspection shows this wait. After that, the inspection shows the
-/// call.
+/// 9.2a: while a request waits for free space, the inspection shows the wait for free space. When the request is in the
+/// mailbox, the inspection shows the call.
 #[test]
 fn the_inspection_shows_both_waits_of_a_call() {
     let rt = lone();
@@ -107,7 +107,7 @@ fn a_send_that_waits_for_free_space_has_a_time_limit() {
         }
         assert_eq!(host.now() - begin, Duration::from_secs(2));
         assert_eq!((typed.mailbox_len(), untyped.mailbox_len()), (1, 1));
-        // A completed future stays pending when it is polled again, and has no timer.
+        // If a completed future is polled again, the poll returns `Pending`. A completed future has no timer.
         let mut ended = [typed.send_wait(1).timeout(Duration::ZERO), typed.send_wait(1).timeout(Duration::MAX)];
         assert_eq!((&mut ended[0]).await.unwrap_err().kind(), SendErrorKind::TimedOut);
         assert!((&mut ended[1]).now_or_never().is_none());
@@ -131,8 +131,9 @@ fn a_send_that_waits_for_free_space_has_a_time_limit() {
     });
 }
 
-/// 2.3a, 4.9d: a limit lowers the capacity of a mailbox and keeps its policy. An unbounded mailbox with a limit refuses
-/// the messages above this limit. If the limit is 0, the mailbox refuses all messages.
+/// 2.3a, 4.9d: a limit of a process lowers the capacity of its mailbox, and does not change the policy of the mailbox.
+/// An unbounded mailbox with a limit refuses the messages above this limit. If the limit is 0, the mailbox refuses all
+/// messages.
 #[test]
 fn a_limit_keeps_the_policy_of_the_mailbox() {
     let rt = lone();
@@ -155,7 +156,7 @@ fn a_limit_keeps_the_policy_of_the_mailbox() {
     assert_eq!(kept(MailboxCapacity::DropOldest(3), 0), (4, vec![]));
 }
 
-/// 2.3a: the length of a mailbox counts the unread messages and the urgent messages, and no events.
+/// 2.3a: the length of a mailbox includes the unread messages and the urgent messages, but no events.
 #[test]
 fn the_length_of_a_mailbox_counts_its_messages() {
     let rt = lone();

@@ -97,7 +97,8 @@ fn a_group_monitor_receives_joins_and_leaves() {
 
 /// 2.5b, 2.5e: when a member of a group exits, the messages of this member arrive before its `Left` event. The
 /// destructors of the member's body may also send messages, and these messages also arrive before the `Left` event.
-/// When `Left` arrives, the names of the member are free and its pid is invalid. `Down` arrives after `Left`.
+/// When `Left` arrives, other processes can register the names of the member, and the pid of the member is invalid.
+/// `Down` arrives after `Left`.
 #[test]
 fn the_messages_of_a_member_arrive_before_the_group_reports_its_leave() {
     const NAME: Name<Order> = Name::new("late");
@@ -143,8 +144,8 @@ fn the_messages_of_a_member_arrive_before_the_group_reports_its_leave() {
     assert_eq!(rt.block_on(watcher).unwrap(), ["joined", "first", "last", "left", "down"]);
 }
 
-/// 2.5e: after a monitor was removed, it delivers no event any more, not even an event that was already queued. Other
-/// monitors are not affected.
+/// 2.5e: a monitor that was removed delivers no event. An event that was already queued at the time of the removal is
+/// not delivered either. Other monitors are not affected.
 #[test]
 fn a_monitor_of_a_group_can_be_removed() {
     let rt = lone();
@@ -301,7 +302,7 @@ fn every_change_of_a_group_is_delivered_exactly_once() {
 }
 
 /// 2.5e: a member exits. The `Left` event is delivered before the pid of the member is removed. So a monitor receives
-/// `Left` before it can receive an event that says that the pid does not exist.
+/// `Left` before the monitor can receive an event that says that the pid does not exist.
 #[test]
 fn a_member_leaves_its_groups_before_its_pid_is_removed() {
     struct Looks(Host, Pid, Mutex<Vec<bool>>);
@@ -330,7 +331,8 @@ fn a_member_leaves_its_groups_before_its_pid_is_removed() {
 }
 
 /// 2.5b: while a process exits, a destructor of its timers blocks. The pid of the process is already removed. While the
-/// destructor blocks, the process is in no group, and the process limit allows a successor.
+/// destructor blocks, the process is in no group. The process limit does not count this process, so a new process can
+/// be spawned.
 #[test]
 fn a_process_without_a_pid_counts_neither_for_a_group_nor_for_the_limit() {
     struct Slow(mpsc::Receiver<()>);
@@ -358,7 +360,7 @@ fn a_process_without_a_pid_counts_neither_for_a_group_nor_for_the_limit() {
     });
 }
 
-/// 2.5e: a large group is read in pieces. The members are listed in the order in which they joined.
+/// 2.5e: the runtime reads a large group in several parts. The members are listed in the order in which they joined.
 #[test]
 fn the_members_of_a_large_group_are_listed_in_order() {
     let rt = lone();

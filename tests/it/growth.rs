@@ -137,8 +137,8 @@ async fn rests(host: &Host, pid: Pid) {
     crate::step_aside().await;
 }
 
-/// 9.2g: in a simulation, the time does not advance between two explanations. Nevertheless, an explanation detects
-/// whether the process has read its mailbox in between.
+/// 9.2g: in a simulation, the time does not advance between two explanations. Nevertheless, the second explanation
+/// detects whether the process has read its mailbox since the first explanation.
 #[test]
 fn without_a_change_of_the_time_the_steps_show_whether_a_mailbox_was_read() {
     for (reads_between, expected) in [(false, vec![(1_500, 400)]), (true, vec![])] {

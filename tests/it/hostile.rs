@@ -1,7 +1,7 @@
-//! Random programs misuse the public types in safe code. Wakers outlive their process. Futures of a process are
-//! polled by other processes and by threads. Results are taken late or never, destructors panic, and values are
-//! leaked. Each value checks in its destructor that it is dropped only once. At the end, the test checks that every
-//! value was dropped. AddressSanitizer detects other memory errors.
+//! Random programs misuse the public types in safe code. Wakers outlive their process. Futures of a process are polled
+//! by other processes and by threads. The programs take results late or never, destructors panic, and values are
+//! leaked. The destructor of each value checks that the value is dropped only once. At the end, the test checks that
+//! every value was dropped. AddressSanitizer detects other memory errors.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -22,7 +22,7 @@ const WHOLE: u64 = 0x0123_4567_89ab_cdef;
 /// Number of random actions of each thread.
 const ACTIONS: usize = if cfg!(miri) { 60 } else { 1_500 };
 
-/// The live values, each with the source location that created it.
+/// The live values, each with the source location that created the value.
 #[derive(Default)]
 struct Books {
     made: AtomicU64,
@@ -77,7 +77,8 @@ enum Thing {
     Handle(JoinHandle<Value, Msg>),
 }
 
-/// Leaked objects. This list keeps the objects reachable, so that a leak checker does not report these objects.
+/// Leaked objects. This list contains the leaked objects, so the objects stay reachable. Therefore a leak checker does
+/// not report these objects.
 static FORGOTTEN: Mutex<Vec<Thing>> = Mutex::new(Vec::new());
 
 struct World {
@@ -192,7 +193,8 @@ async fn waits(ctx: Context<Msg>, world: Arc<World>, seed: u64) -> Result<Value,
     let (me, mut mailbox) = ctx.split();
     world.put(&mut chance, Thing::Me(me.clone()));
     if chance.below(8) == 0 {
-        // The process gives its mailbox away. Without a mailbox, the process only performs random actions.
+        // The process gives its mailbox to the other programs. Without a mailbox, the process only performs random
+        // actions.
         world.put(&mut chance, Thing::Mailbox(mailbox));
         for _ in 0..20 {
             poll_fn(|cx| act(&world, &mut chance, cx, Some(&me))).await;
@@ -467,7 +469,8 @@ fn runs(seed: u64, workers: usize, forgets: bool) {
         }
     });
     assert_eq!(rt.block_on(echo.call(|reply| reply)).expect("the process lives"), 7);
-    // Some objects are dropped before the runtime, some together with the runtime, and some after the runtime.
+    // Some objects are dropped before the runtime. Some objects are dropped together with the runtime, and some objects
+    // are dropped after the runtime.
     let mut chance = Chance(seed);
     let all = |world: &World| {
         while let Some(thing) = world.take(&mut Chance(seed)) {

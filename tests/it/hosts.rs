@@ -60,7 +60,8 @@ fn a_process_uses_only_the_handlers_of_its_host() {
     assert!(matches!(child.1, Err(Failure::NoHandler(_))));
 }
 
-/// 3.1b: if a host has two handlers for one command, adding the host is an error. The other hosts are not affected.
+/// 3.1b: if a host has two handlers for the same command, `add_host` returns an error. The other hosts are not
+/// affected.
 #[test]
 fn two_handlers_for_one_command_in_a_host_are_an_error() {
     let rt = two();
@@ -105,7 +106,7 @@ fn the_limit_of_processes_is_exact() {
     // `spawn` cannot return an error, so the returned handle reports the refusal.
     let exit = rt.block_on(few.spawn(wait)).unwrap_err();
     assert_eq!(exit, Exit::Refused(SpawnErrorKind::Limit(3)));
-    // The limit of this host does not apply to other hosts.
+    // The process limit of the host `few` does not apply to other hosts.
     drop(rt.spawn(wait));
     let first = handles.remove(0);
     first.send(()).unwrap();
@@ -183,8 +184,8 @@ fn the_limit_of_steps_is_exact() {
 }
 
 /// 4.9d: a time limit applies to the total duration of all steps of a process. If the limit is exceeded during a step,
-/// the runtime ends the process after this step. If the step returns a result, the process exits with this result
-/// instead.
+/// the runtime ends the process after this step. If this step returns the result of the process, the process exits with
+/// this result, and not because of the limit.
 #[test]
 fn a_process_that_exceeds_its_time_limit_is_ended_after_its_step() {
     let rt = lone();
@@ -214,7 +215,7 @@ fn a_process_that_exceeds_its_time_limit_is_ended_after_its_step() {
     let done =
         rt.process().limits(limits).spawn(async move |ctx: Context| spin(&ctx, Duration::from_millis(10))).unwrap();
     rt.block_on(done).unwrap();
-    // Waiting does not use up the time limit.
+    // A process that waits does not use up its time limit.
     check(0..10, async |host: Host| {
         let begun = host.now();
         let waits = host.process().limits(limits).spawn(async |ctx: Context| {
@@ -256,7 +257,7 @@ fn the_time_limit_includes_the_handlers_on_the_thread_of_the_process() {
 }
 
 /// 4.9a, 4.9d: the limit of queued messages is exact. Each refused message is returned to the sender. When the receiver
-/// reads a message, one place becomes free.
+/// reads a message, one more message can be sent.
 #[test]
 fn the_limit_of_queued_messages_is_exact() {
     let rt = lone();
@@ -264,8 +265,8 @@ fn the_limit_of_queued_messages_is_exact() {
     let reader = rt.process().limits(limits).spawn(async |mut ctx: Context<u32>| -> Result<_, Exit> {
         let mut read = vec![ctx.receive().await?];
         let own = ctx.address();
-        // The receiver has read one message, so one place is free. The other messages are unread. Each unread message
-        // counts, even if the message is already in the read-ahead buffer of the receiver.
+        // The receiver has read one message, so the mailbox accepts one more message. The other messages are unread.
+        // Each unread message counts, even if the message is already in the read-ahead buffer of the receiver.
         read.push(own.send(10).is_ok().into());
         let refused = own.send(11).unwrap_err();
         assert_eq!((refused.kind(), refused.into_message()), (SendErrorKind::Full, 11));

@@ -14,13 +14,14 @@ use procession::*;
 
 use crate::within;
 
-/// Number of processes that start and exit. Without optimizations, each process takes about ten times as long.
+/// Number of processes that start and exit. In a build without optimizations, each process needs about ten times as
+/// much time, so fewer processes start.
 const PROCESSES: u64 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
 /// Number of processes that live during the whole test, without the planted processes.
 const IDLE: usize = 200;
 /// Number of processes that spawn the short-lived processes.
 const DRIVERS: u64 = 4;
-/// Maximum number of short-lived processes that one driver has at the same time.
+/// Number of short-lived processes in one batch. Each process that spawns batches has only one batch at a time.
 const BATCH: u64 = 32;
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -136,7 +137,8 @@ async fn drive(
             result?;
         }
         number += BATCH * DRIVERS;
-        // The monitors of this process have received the exits of the sleepers.
+        // The process monitors the sleepers, so the process receives an event for the exit of each sleeper. This loop
+        // removes these events.
         while futures::FutureExt::now_or_never(ctx.event()).is_some() {}
     }
     Ok(())
@@ -150,7 +152,7 @@ struct Inspector {
     /// Pids of the processes that live during the whole test, in ascending order.
     permanent: Vec<Pid>,
     tree: Pid,
-    /// Number of exits during the inspections of each kind.
+    /// Number of processes that exited during the inspections, for each kind of inspection.
     progress: BTreeMap<&'static str, u64>,
 }
 
@@ -230,7 +232,7 @@ impl Inspector {
         let short_lived = ProcessQuery::new().descending(ProcessColumn::Pid).limit(20);
         let blocked = ProcessQuery::new().state(ProcessState::Blocked).limit(20);
         for row in [short_lived, blocked].iter().flat_map(|query| self.rows(query)) {
-            // The process may have exited. Its pid is never given to another process.
+            // The process may have exited. The runtime never gives the pid of an exited process to another process.
             let Some(details) = self.host.process_details(row.pid) else { continue };
             assert_eq!((details.info.pid, details.info.type_name), (row.pid, row.type_name));
             assert!(details.links.len() <= 1 && details.timers.len() <= 1 && details.groups.len() <= 1, "{details:?}");
@@ -332,7 +334,7 @@ fn each_kind_of_inspection_is_safe_while_a_million_processes_start_and_exit() {
         let kept: Mutex<Vec<Completion<()>>> = Mutex::default();
         let handler = move |_: Slow, completion| {
             let mut kept = kept.lock().unwrap();
-            // This drop of old completions is a late answer to their commands.
+            // The drop of a completion answers the command of this completion with a failure. These answers are late.
             if kept.len() == 64 {
                 kept.clear();
             }

@@ -111,7 +111,7 @@ impl Observer for BlocksInMethods {
     }
 }
 
-/// Number of workers. Each worker calls one piece of user code. The monitor thread calls `Observer::blocked`.
+/// Number of workers. Each worker calls one kind of user code. The monitor thread calls `Observer::blocked`.
 const WORKERS: usize = 13;
 
 async fn receives_nothing<M: Send + 'static>(_: Context<M>) {
@@ -181,8 +181,8 @@ fn block_all_workers(
     (steps, joined)
 }
 
-/// Makes workers drop values whose destructors block: messages of a closed mailbox, a message that a full mailbox drops
-/// in favour of a newer message, and a value of a body that is killed.
+/// Makes workers drop values whose destructors block. These values are messages of a closed mailbox, a message that a
+/// full mailbox drops because a newer message arrives, and a value of a body that is killed.
 fn block_in_destructors(rt: &Runtime, gate: &Gate, steps: &mut Vec<Pid>, mut await_begin: impl FnMut(&str)) {
     let value = |code| BlocksOnDrop(gate.clone(), code);
     let closes = rt.spawn(receives_nothing::<BlocksOnDrop>);
@@ -214,8 +214,8 @@ fn block_in_destructors(rt: &Runtime, gate: &Gate, steps: &mut Vec<Pid>, mut awa
     await_begin("a value of a body");
 }
 
-/// The inspections, each with its name. `explain` compares its reading with the reading of the previous call, so it is
-/// called twice.
+/// The inspections, each with its name. `explain` compares its reading with the reading of the previous call, so the
+/// list contains `explain` twice.
 const INSPECTIONS: [(&str, fn(&Host)); 10] = [
     ("processes", |host| _ = host.processes(&ProcessQuery::new())),
     ("process_details", |host| {
@@ -267,7 +267,8 @@ fn an_inspection_returns_while_user_code_blocks() {
             .on_crash(|_| {})
             .build()
             .unwrap();
-        // This variable is dropped before the runtime. Therefore the gate opens even if an assertion fails.
+        // This variable is dropped before the runtime. Therefore the gate opens before the drop of the runtime, even if
+        // an assertion fails.
         let opener = opener;
         let mut begun = BTreeSet::new();
         let await_begin = |code: &str| {

@@ -389,8 +389,9 @@ fn the_details_state_measured_times() {
     assert!(commands.count == 2 && ready <= since && since <= end, "{commands:?}");
 }
 
-/// 9.2a: a row contains the number of steps and the number of the last worker. If no other process has run, the sum
-/// of the steps of these processes is the number of steps that the runtime has counted.
+/// 9.2a: a row contains the number of steps of the process, and the index of the last worker that has run the process.
+/// In this test no process exits, so the sum of the steps of all processes is the number of steps that the runtime has
+/// counted.
 #[test]
 fn a_row_contains_the_steps_and_the_last_worker() {
     let rt = lone();
@@ -425,12 +426,12 @@ fn a_row_contains_the_steps_and_the_last_worker() {
     assert_eq!(rt.counters().steps, sum);
 }
 
-/// 9.2a: the last worker is the worker that ran the last step. The test occupies both workers with blocked steps, and
-/// then releases one worker, which runs the process.
+/// 9.2a: the last worker is the worker that ran the last step. The test occupies both workers with blocked steps. Then
+/// the test releases one worker, and this worker runs the process.
 #[test]
 fn the_last_worker_is_the_worker_that_ran_the_last_step() {
     within(60, || {
-        // The monitor is off, so that it does not replace the thread of a blocked step.
+        // The monitor is off, so that no thread replaces the thread of a blocked step.
         let rt = Runtime::builder().workers(2).long_step_threshold(Duration::MAX).build().unwrap();
         let process = rt.spawn(async |mut ctx: Context<u8>| while ctx.receive().await.is_ok() {});
         // While the process runs, two successive reads of its row may differ. Therefore the test does not call `row`,
@@ -528,7 +529,7 @@ fn a_row_bounds_the_arrival_time_of_the_oldest_unread_message() {
     assert_eq!(pids.map(since), [Some(0), Some(1), None, Some(1), Some(1), Some(1)]);
     pass_an_hour();
     // The process with the unbounded mailbox has read both messages ahead. The process with the bounded mailbox has
-    // taken out only one message. The arrival time of its other message is not recorded.
+    // taken out only one message. The arrival time of the second message in the bounded mailbox is not recorded.
     assert_eq!((row(&host, all.pid()).mailbox_len, row(&host, one_of_two.pid()).mailbox_len), (0, 1));
     assert_eq!(pids.map(since), [Some(0), Some(1), None, Some(1), None, None]);
     one_of_two.send(Large::default()).unwrap();
@@ -635,8 +636,8 @@ fn an_inner_turn_and_its_outer_turn_are_both_counted() {
         });
         let pid = outer.pid();
         let child = futures::executor::block_on(outer).unwrap();
-        // A turn is counted only after it has woken the task that awaits the join handle. So the test may have to read
-        // the sampler several times.
+        // The runtime counts a turn only after the turn has woken the task that awaits the join handle. So the test may
+        // have to read the sampler several times.
         let mut counted = Vec::new();
         while counted.len() < 2 {
             counted.extend(sampler.take(9).processes.into_iter().map(|row| (row.pid, row.turns)));
@@ -830,8 +831,8 @@ fn named_by_the_second_name(rt: &Runtime) {
     assert_eq!(rows.iter().map(|row| row.name.as_deref()).collect::<Vec<_>>(), [Some("first")]);
 }
 
-/// 9.2a: a query can order the rows by any column, ascending or descending. If the query has a limit, it returns only
-/// the first rows of this order.
+/// 9.2a: a query can order the rows by any column, ascending or descending. If the query has a limit, the query returns
+/// only the first rows of this order.
 #[test]
 fn a_query_orders_the_rows_by_a_column() {
     let rt = lone();
@@ -890,8 +891,8 @@ fn each_column_orders_the_rows_by_its_own_field() {
     shut_down(scene.rt, HOUR);
 }
 
-/// 9.2a: a query can order the rows by the number of signals. The other columns have different values, which lead to
-/// other orders.
+/// 9.2a: a query can order the rows by the number of signals. The values in other columns, for example the mailbox
+/// length, result in a different order.
 #[test]
 fn a_query_orders_the_rows_by_the_number_of_signals() {
     let rt = lone();
@@ -924,8 +925,8 @@ fn a_query_orders_the_rows_by_the_number_of_signals() {
     assert_eq!(order(query().ascending(ProcessColumn::Monitors)), [a, c, b]);
 }
 
-/// 9.2a: a query can order the rows by the last worker. A process that has not run comes first. In the test, the first
-/// process runs last on the second thread, and the second process runs only on the first thread.
+/// 9.2a: a query can order the rows by the last worker. A process that has not run comes first. In this test, the last
+/// turn of the first process runs on the second thread. The second process runs only on the first thread.
 #[test]
 fn a_query_orders_the_rows_by_the_last_worker() {
     within(60, || {
@@ -1102,8 +1103,9 @@ fn a_row_is_serialized_as_a_struct() {
     tokens.extend(number("mailbox_len", 1));
     tokens.extend(number("signals", 0));
     tokens.extend(number("mailbox_peak", 1));
-    // If the runtime measures the time of a message, it stores the message in the queue of the mailbox and records its
-    // arrival. Any other message is stored in the mailbox slot.
+    // If the runtime measures the time of a message, the runtime stores the message in the queue of the mailbox, and
+    // records the arrival time of the message. If the runtime does not measure the time, the message is stored in the
+    // mailbox slot.
     tokens.push(Token::Str("unread_since_ns"));
     match row(sim.host(), process.pid()).unread_since {
         Some(since) => tokens.extend([Token::Some, Token::U64((since - begin).as_nanos() as u64)]),
@@ -1141,8 +1143,8 @@ fn the_queue_of_a_bounded_mailbox_counts_as_memory() {
     assert!(memory() < 10_000, "{} bytes", memory());
 }
 
-/// 4.7j, 9.2b: after a burst, the memory of a mailbox with a capacity is freed. This also applies if a hand-written
-/// process or `receive_where` reads the burst. The same holds for a burst of urgent messages.
+/// 4.7j, 9.2b: after a burst of messages, the memory of a mailbox with a capacity is freed. The memory is also freed if
+/// a hand-written process or `receive_where` reads the burst, and after a burst of urgent messages.
 #[test]
 fn each_way_to_read_a_bounded_mailbox_frees_its_memory() {
     const MESSAGES: u64 = 10_000;

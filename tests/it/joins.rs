@@ -83,7 +83,7 @@ fn the_method_join_all_waits_for_all_processes_of_a_set() {
     });
 }
 
-/// 6.1d: if the spawn of a process of a set is refused, the set treats the process as exited.
+/// 6.1d: if the runtime refuses to spawn a process of a set, the set treats this process as an exited process.
 #[test]
 fn a_join_of_a_refused_spawn_returns_the_refusal_as_an_exit() {
     let rt = Runtime::builder().workers(0).max_processes(1).build().unwrap();
@@ -153,8 +153,8 @@ fn the_processes_of_a_set_inherit_values_and_are_killed_with_the_owner() {
     });
 }
 
-/// 6.1d: a process adds its own join handle to a set. `join_next` returns the same error for this handle as a direct
-/// await of the handle, and the process is not killed.
+/// 6.1d: a process adds its own join handle to a set. A direct await of this handle returns an error. `join_next`
+/// returns the same error for this handle, and the process is not killed.
 #[test]
 fn a_process_with_its_own_handle_in_a_join_set_does_not_wait_forever() {
     let rt = Runtime::builder().workers(0).build().unwrap();

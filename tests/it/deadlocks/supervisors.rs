@@ -21,8 +21,8 @@ async fn calls_child(mut ctx: Context<Reply<()>>) {
     _ = ctx.call("child", |reply: Reply<()>| reply).await;
 }
 
-/// Spawns a supervisor with the name `supervisor`. When the supervisor stops a child, it waits at most `limit` for the
-/// exit of this child.
+/// Spawns a supervisor with the name `supervisor`. When the supervisor stops a child, the supervisor waits at most
+/// `limit` for the exit of this child.
 fn supervise(rt: &Runtime, limit: Duration) -> JoinHandle<(), SupervisorMessage> {
     let child = Child::new("child", waits_for_exit).shutdown(limit);
     let caller = Child::new("caller", calls_child).shutdown(limit);
@@ -93,9 +93,9 @@ async fn watches_supervisor(ctx: Context<Reply<()>>) {
     ctx.host().exited(supervisor).await;
 }
 
-/// 9.2e: during its shutdown, a supervisor stops its children one after the other. While it stops one child, another
-/// child may wait for the exit of the supervisor. This wait is no deadlock, because the supervisor cancels or kills the
-/// waiting child later.
+/// 9.2e: during its shutdown, a supervisor stops its children one after the other. While the supervisor stops one
+/// child, a second child may wait for the exit of the supervisor. This wait is not a deadlock, because the supervisor
+/// cancels or kills the second child later.
 #[test]
 fn a_child_that_the_supervisor_will_stop_later_is_no_deadlock() {
     let hour = Duration::from_secs(3600);
@@ -125,8 +125,8 @@ fn a_child_that_the_supervisor_will_stop_later_is_no_deadlock() {
     }
 }
 
-/// 9.2e: a child was cancelled without a time limit. Later the supervisor stops the child with a time limit. The timer
-/// of this stop ends the wait.
+/// 9.2e: a child was cancelled without a time limit. Later the supervisor stops the child with a time limit. When this
+/// time limit expires, a timer ends the wait, so the wait is not a deadlock.
 #[test]
 fn a_child_that_was_cancelled_before_its_stop_is_no_deadlock() {
     let hour = Duration::from_secs(3600);
@@ -143,7 +143,7 @@ fn a_child_that_was_cancelled_before_its_stop_is_no_deadlock() {
 }
 
 /// 9.2e: a child with a time limit is killed at the end of the time limit. Therefore the wait for this child is no
-/// deadlock. The same holds if the cancellation of the supervisor has a time limit.
+/// deadlock. If the cancellation of the supervisor has a time limit, the wait is not a deadlock either.
 #[test]
 fn a_shutdown_with_a_time_limit_is_no_deadlock() {
     let hour = Duration::from_secs(3600);

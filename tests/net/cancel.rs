@@ -11,8 +11,8 @@ use procession::*;
 use crate::{on_two, pair, poll_once, read_when_readable};
 
 /// Writes bytes with the values 0, 1, 2 and so on, modulo 256. Each write has at most seven bytes. Before each write,
-/// the function waits for one item of the channel `dropped`. After each write, the function calls `yield_now` up to two
-/// times.
+/// the function receives one item from the channel `dropped`. After each write, the function calls `yield_now` up to
+/// two times.
 async fn write_numbers(
     ctx: &Context,
     mut to: impl futures::AsyncWrite + Unpin,
@@ -79,8 +79,8 @@ fn a_dropped_read_loses_no_bytes() {
     });
 }
 
-/// 12.3c: if a write or a send is dropped before it completes, it has sent nothing. The receiver gets exactly the bytes
-/// and the packets of the operations that completed.
+/// 12.3c: if the future of a write or of a send is dropped before the future completes, no byte and no packet was sent.
+/// The receiver gets exactly the bytes and the packets of the operations that completed.
 #[test]
 fn a_dropped_write_has_sent_nothing() {
     on_two(async |_| {
@@ -113,7 +113,7 @@ fn a_dropped_write_has_sent_nothing() {
     });
 }
 
-/// 12.3c: if the send of a Unix datagram is dropped before it completes, it has sent no packet.
+/// 12.3c: if the future that sends a Unix datagram is dropped before the future completes, no packet was sent.
 #[test]
 #[cfg(unix)]
 fn a_dropped_send_has_sent_no_packet() {

@@ -60,8 +60,8 @@ async fn errors() -> Vec<Error> {
     errors
 }
 
-/// 12.3a: without a runtime, each function that creates a socket fails. The error message states a remedy for the
-/// caller.
+/// 12.3a: without a runtime, each function that creates a socket fails. The error message states how the caller can
+/// avoid the error.
 #[test]
 fn the_creation_of_a_socket_fails_without_a_runtime() {
     for error in block_on(errors()) {
@@ -95,8 +95,8 @@ fn the_creation_of_a_socket_works_on_any_thread_with_a_host() {
     });
 }
 
-/// 12.4c: after a runtime has ended, a failed bind with the host of this runtime leaves no file, and a failed connect
-/// opens no connection.
+/// 12.4c: after a runtime has ended, a bind and a connect with the host of this runtime fail. The failed bind creates
+/// no file, and the failed connect opens no connection.
 #[test]
 fn a_socket_that_cannot_be_created_has_no_effect_outside_the_program() {
     within(60, || {
@@ -169,7 +169,8 @@ fn the_creation_of_a_unix_socket_works_on_any_thread_with_a_host() {
     use std::os::unix::net::{UnixDatagram as StdDatagram, UnixStream as Std};
     async fn transfers(mut from: UnixStream, mut to: UnixStream) -> std::io::Result<()> {
         let mut buf = [0; 1];
-        // The read begins to wait before the byte arrives. So the read completes only if the poller knows the stream.
+        // The read begins to wait before the byte arrives. So the read completes only if the stream is registered with
+        // the poller.
         let mut read = Box::pin(to.read_exact(&mut buf));
         assert!(futures::poll!(&mut read).is_pending());
         from.write_all(b"x").await?;
@@ -245,8 +246,8 @@ fn the_creation_of_a_socket_fails_in_a_simulation() {
     });
 }
 
-/// 12.4c: after a runtime has ended, no socket can be created with the host of this runtime. It makes no difference
-/// whether the runtime had sockets. Operations on the sockets of this runtime fail too.
+/// 12.4c: after a runtime has ended, no socket can be created with the host of this runtime. This error does not depend
+/// on whether the runtime had sockets. Operations on the sockets of this runtime fail too.
 #[test]
 fn the_creation_of_a_socket_fails_after_the_end_of_the_runtime() {
     within(60, || {

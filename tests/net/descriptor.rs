@@ -24,8 +24,8 @@ fn pipe() -> (File, File) {
     (own(ends[0]).into(), own(ends[1]).into())
 }
 
-/// 12.2b: the output of a child process is read, and its input is written. These types implement `Read` and `Write`
-/// only for `&mut self`.
+/// 12.2b: a process reads the output of a child process, and writes to the input of the child process. The types
+/// `ChildStdout` and `ChildStdin` implement `Read` and `Write` only for `&mut self`.
 #[test]
 fn the_streams_of_a_child_process_are_read_and_written() {
     fn set_nonblocking(stream: &impl AsRawFd) {
@@ -136,7 +136,7 @@ fn the_poll_functions_wait_for_a_descriptor() {
         other.write_all(b"abc")?;
         assert_eq!(read.await?, 3);
         assert_eq!(poll_fn(|cx| one.poll_write_with(cx, |mut one| one.write(b"de"))).await?, 2);
-        // The socket is filled until a write waits. This write completes after the peer has read.
+        // The socket is filled until a write waits. This waiting write completes after the peer has read.
         let part = vec![0; 1 << 16];
         while crate::poll_once(poll_fn(|cx| one.poll_write_with(cx, |mut one| one.write(&part)))).is_some() {}
         let mut write = Box::pin(poll_fn(|cx| one.poll_write_with(cx, |mut one| one.write(&part))));
@@ -149,8 +149,8 @@ fn the_poll_functions_wait_for_a_descriptor() {
     });
 }
 
-/// 12.2b: a process uses the descriptor of a child process to wait for the end of this child process. This descriptor
-/// has no operation that returns `WouldBlock`.
+/// 12.2b: a process uses the descriptor of a child process to wait for the end of this child process. No operation of
+/// this descriptor returns `WouldBlock`.
 #[test]
 #[cfg(target_os = "linux")]
 fn the_end_of_a_child_process_is_awaited() {
@@ -175,9 +175,9 @@ fn the_end_of_a_child_process_is_awaited() {
     });
 }
 
-/// 12.2b: a library reads a descriptor until it has no more data. `Async` does not see the error `WouldBlock` that the
-/// library gets. After `clear_readable`, `readable` waits for the next event. A new `Async` reports the present state
-/// of its descriptor.
+/// 12.2b: a library reads a descriptor until the descriptor has no more data. The library gets the error `WouldBlock`,
+/// and `Async` does not detect this error. After `clear_readable`, `readable` waits for the next event. A new `Async`
+/// reports the present state of its descriptor.
 #[test]
 fn a_process_can_wait_for_each_event_of_a_descriptor() {
     on_two(async |_| {
@@ -276,7 +276,7 @@ fn a_terminal_is_read_and_written() {
     });
 }
 
-/// 12.2b: the system refuses the registration of a regular file, because it cannot poll regular files.
+/// 12.2b: the system refuses the registration of a regular file, because the system cannot poll regular files.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_regular_file_is_refused() {
@@ -292,7 +292,8 @@ fn a_regular_file_is_refused() {
     });
 }
 
-/// 12.2b: a descriptor can be registered only once. A duplicate of this descriptor can be registered too.
+/// 12.2b: while a descriptor is registered, a second registration of this descriptor fails. A duplicate of the
+/// descriptor can be registered.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_second_registration_of_a_descriptor_is_refused() {
@@ -311,8 +312,8 @@ fn a_second_registration_of_a_descriptor_is_refused() {
     });
 }
 
-/// 12.2b: a descriptor in blocking mode becomes non-blocking when it is registered. So a read of this descriptor does
-/// not block the thread.
+/// 12.2b: when a descriptor in blocking mode is registered, the descriptor becomes non-blocking. So a read of this
+/// descriptor does not block the thread.
 #[test]
 fn a_blocking_descriptor_becomes_non_blocking() {
     on_two(async |rt| {

@@ -27,7 +27,7 @@ fn descriptors() -> Vec<String> {
     entries.filter_map(target).map(|to| to.display().to_string()).filter(|to| !to.starts_with("/proc/")).collect()
 }
 
-/// Returns whether `strace` is installed, and whether the system permits this program to trace a child.
+/// Returns true if `strace` is installed and the system permits this program to trace a child process.
 fn has_strace() -> bool {
     let mut probe = std::process::Command::new("strace");
     let ran = probe.args(["-f", "-c", "-o", "/dev/stdout", "true"]).output();
@@ -45,8 +45,8 @@ fn limit_descriptors(most: usize) {
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
 }
 
-/// 12.6a: if no descriptor is free, `accept` returns an error to the process that calls it. When a descriptor is free
-/// again, `accept` succeeds, and the server serves the connection that waited in the queue of the system. If no
+/// 12.6a: if no descriptor is free, `accept` returns an error to the process that calls `accept`. When a descriptor is
+/// free again, `accept` succeeds, and the server serves the connection that waited in the queue of the system. If no
 /// descriptor is free, `connect` returns the same error. Between two calls of `accept`, a connection still waits in the
 /// queue of the system. Nevertheless the worker stays parked: no process runs, and the wait in the poller does not
 /// return.
@@ -87,14 +87,14 @@ fn a_listener_reports_that_no_descriptor_is_free_and_recovers() {
         }
     });
     for attempt in 1..=5 {
-        // The worker is running when the process counts the failure. If the worker is parked later, it has parked after
-        // the failure.
+        // The worker is running when the process counts the failure. If the worker is parked after that, the worker has
+        // parked after the failure.
         while failures.load(SeqCst) < attempt || rt.metrics().workers_in(WorkerState::Parked) == 0 {
             std::thread::yield_now();
         }
         let parked = rt.counters();
         assert_eq!(connect().unwrap_err().raw_os_error(), Some(libc::EMFILE));
-        // In this time, a worker that does not sleep would search and park hundreds of times.
+        // During this loop, a worker that does not sleep would search and park hundreds of times.
         for _ in 0..10_000 {
             std::thread::yield_now();
         }
@@ -132,7 +132,8 @@ fn the_first_socket_reports_that_no_descriptor_is_free_and_recovers() {
         filled.push(file);
     }
     let full = filled.len();
-    // The poller needs three descriptors. If fewer than three are free, the attempt fails and leaks no descriptor.
+    // The poller needs three descriptors. If fewer than three descriptors are free, the attempt fails and leaks no
+    // descriptor.
     for (free, copy) in copies.into_iter().enumerate() {
         let error = TcpListener::from_std_in(rt.host(), copy).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{free} free descriptors");
@@ -453,8 +454,8 @@ fn a_dropped_connect_closes_its_socket() {
     .unwrap();
 }
 
-/// Returns the numbers of the system calls in which the worker threads of a runtime wait. The name of each worker
-/// thread begins with `name`. Returns `None` if the system does not show these numbers.
+/// Returns, for each worker thread of a runtime, the number that identifies the system call in which the thread waits.
+/// The name of each worker thread begins with `name`. Returns `None` if the system does not show these numbers.
 fn calls_of_workers(name: &str) -> Option<Vec<i64>> {
     let mut calls = Vec::new();
     for task in std::fs::read_dir("/proc/self/task").expect("the threads") {
@@ -496,8 +497,7 @@ fn one_idle_worker_waits_in_the_poller_and_the_others_park() {
     wait_for(0);
     let listener = block_on(TcpListener::bind_in(rt.host(), "127.0.0.1:0")).unwrap();
     wait_for(1);
-    // If a timer is set, still only one worker waits in the poller: this worker waits for the timer and for the
-    // sockets.
+    // Even if a timer is set, only one worker waits in the poller. This worker waits for the timer and for the sockets.
     rt.spawn(async |ctx: Context| -> Result<(), Exit> {
         ctx.sleep(Duration::from_secs(3_600)).await;
         Ok(())
@@ -510,14 +510,14 @@ fn one_idle_worker_waits_in_the_poller_and_the_others_park() {
     }
 }
 
-/// 12.1a: a ready socket causes no system call that arms its descriptor again, no wake-up of a thread, and no wake-up
-/// of the poller. The client uses the standard library.
+/// 12.1a: when a socket becomes ready, the runtime makes no system call that arms the descriptor of the socket again.
+/// The runtime also wakes no thread, and does not wake the poller. The client uses the standard library.
 #[test]
 fn a_ready_socket_needs_no_wake_up_and_is_not_armed_again() {
     const TRIPS: usize = 1_000;
     if role().is_some() {
-        // With this threshold, the monitor never wakes up. Otherwise the number of system calls would depend on the
-        // duration of the test.
+        // With this threshold, the monitor never wakes up. If the monitor woke up, the number of system calls would
+        // depend on the duration of the test.
         let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).build().unwrap();
         let listener = block_on(TcpListener::bind_in(rt.host(), "127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();

@@ -14,8 +14,8 @@ use procession::*;
 use crate::subprocess::{again, role};
 use crate::{read_when_readable, round_trip, serve, with, within};
 
-/// 12.4b: a waker of another executor blocks the helper thread. Meanwhile, a thread in `block_on` receives the events
-/// of the other sockets.
+/// 12.4b: a waker of another executor blocks the helper thread. While the helper thread is blocked, a thread in
+/// `block_on` receives the events of the other sockets.
 #[test]
 #[cfg(unix)]
 fn a_waker_that_blocks_the_helper_thread_does_not_delay_other_sockets() {
@@ -24,7 +24,7 @@ fn a_waker_that_blocks_the_helper_thread_does_not_delay_other_sockets() {
     use std::io::Write;
 
     /// Waker that blocks the helper thread until the process has read a byte. The waker sends `true` if the helper
-    /// thread calls it, and `false` if another thread calls it.
+    /// thread calls the waker, and `false` if a different thread calls the waker.
     struct Blocks {
         entered: mpsc::Sender<bool>,
         until: std::sync::Mutex<mpsc::Receiver<()>>,
@@ -82,12 +82,12 @@ fn a_waker_that_blocks_the_helper_thread_does_not_delay_other_sockets() {
 
 /// Returns the names of the threads of this program.
 ///
-/// The system cuts a name after 15 bytes, so the runtimes of these tests have short names.
+/// The system stores only the first 15 bytes of the name of a thread, so the runtimes of these tests have short names.
 #[cfg(target_os = "linux")]
 fn threads() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("the threads");
     let name = |task: std::io::Result<std::fs::DirEntry>| {
-        // A thread that exits during this loop has no name to read.
+        // If a thread exits during this loop, the name of the thread cannot be read.
         let name = std::fs::read_to_string(task.ok()?.path().join("comm")).ok()?;
         Some(name.trim().to_owned())
     };
@@ -283,7 +283,7 @@ fn threads_of_other_executors_use_sockets() {
 }
 
 /// 12.4a: several guest threads of a runtime without workers use sockets at the same time. One guest thread waits in
-/// the poller. When this guest thread leaves, another thread takes its place in the poller.
+/// the poller. When this guest thread leaves the poller, a different thread waits in the poller.
 #[test]
 fn several_guest_threads_use_sockets() {
     within(120, || {
@@ -328,7 +328,7 @@ fn repeated_attempts_outside_a_runtime_see_the_data() {
 }
 
 /// 12.4a, 12.4c: the only worker is in a long step, and the monitor is off or slow. A future of `Runtime::run` waits
-/// for a socket. The polled guest checks the poller itself, so the read completes during the step.
+/// for a socket. When the guest is polled, the guest checks the poller. So the read completes during the step.
 #[test]
 fn a_polled_guest_reads_during_a_long_step_without_a_monitor() {
     for threshold in [Duration::MAX, Duration::from_secs(3600)] {
@@ -368,7 +368,7 @@ fn a_polled_guest_reads_during_a_long_step_without_a_monitor() {
     }
 }
 
-/// 12.4b: nested calls of `block_on` wait for sockets, and the number of calls is higher than the number of worker
+/// 12.4b: steps call `block_on` to wait for sockets, and the number of these calls is higher than the number of worker
 /// slots. A thread without a slot checks the sockets.
 #[test]
 #[cfg(unix)]
@@ -396,7 +396,7 @@ fn sockets_become_ready_in_nested_calls_of_block_on_without_a_worker_slot() {
             let details = rt.process_details(pid).expect("it waits for a byte");
             details.info.state == Some(ProcessState::Running)
         };
-        // 48 steps occupy all slots and all threads.
+        // 48 steps occupy all worker slots and all threads of the runtime.
         while handles.iter().filter(|handle| is_blocked(handle.pid())).count() < 48 {
             thread::sleep(Duration::from_millis(1));
         }

@@ -11,7 +11,7 @@ use procession::*;
 
 use crate::{echo, pair, within};
 
-/// The budget of a turn: the maximum number of socket operations of a process in one turn.
+/// The budget of a turn. A process can perform at most this number of socket operations in one turn.
 const TURN: u64 = 128;
 
 /// After the timer or the socket of another process becomes ready, the flooded process has at most this number of turns
@@ -19,8 +19,8 @@ const TURN: u64 = 128;
 /// task. At most two more turns pass before the worker runs the waiting process.
 const NOTICED: u64 = 61 + 2;
 
-/// A message with a delay of one microsecond is certainly due after this time. The timers round each deadline up to the
-/// next millisecond.
+/// After this time, the timer of a message with a delay of one microsecond is certainly due. The timers round each
+/// deadline up to the next millisecond.
 const DUE: Duration = Duration::from_millis(2);
 
 /// Operation that the flooded process repeats.
@@ -67,9 +67,9 @@ fn flood(address: std::net::SocketAddr, reads: Reads) -> std::thread::JoinHandle
     })
 }
 
-/// 12.6c: a peer floods one connection. Another process runs after at most one turn of the flooded process, and this
-/// turn has at most 128 operations. The worker notices a due timer, or a ready socket of another connection, after at
-/// most 61 such turns.
+/// 12.6c: a peer floods one connection. A second process that is runnable runs after at most one turn of the flooded
+/// process, and this turn has at most 128 operations. The worker notices a due timer, or a ready socket of a second
+/// connection, after at most 61 turns of the flooded process.
 #[test]
 fn a_flooded_connection_does_not_starve_other_work() {
     for reads in [Reads::Read, Reads::ReadableAndTry, Reads::Peek, Reads::Write] {
@@ -91,8 +91,8 @@ fn a_flooded_connection_does_not_starve_other_work() {
             let measured = rt.spawn(async move |mut ctx: Context<()>| -> Result<_, Exit> {
                 let since = |before: u64| counted.load(SeqCst) - before;
                 let mut worst = [0; 4];
-                // Counts the operations of the flooded process in one of its turns.
-                // If the peer is slow, this process may run a hundred turns before the flooded process runs once.
+                // Counts the operations of the flooded process in one of its turns. If the peer is slow, the measuring
+                // process may run a hundred turns before the flooded process runs one turn.
                 while worst[0] == 0 {
                     for _ in 0..100 {
                         let before = counted.load(SeqCst);
@@ -134,8 +134,8 @@ fn a_flooded_connection_does_not_starve_other_work() {
             let [turn, message, timer, connection] = block_on(measured).unwrap();
             println!("{reads:?}: operations: turn {turn}, message {message}, timer {timer}, round trip {connection}");
             assert!(turn <= TURN);
-            // At most one turn of the flooded process passes before the server answers. At most one more turn passes
-            // before the caller runs again.
+            // The flooded process runs at most one turn before the server answers. The flooded process runs at most one
+            // more turn before the caller runs again.
             assert!(message <= 2 * TURN);
             assert!(timer <= NOTICED * TURN);
             // A round trip needs two ready sockets, one after the other.
@@ -281,8 +281,8 @@ fn the_time_limit_of_a_command_expires_while_its_handler_is_flooded() {
     });
 }
 
-/// 4.6b: another future of the body spends the whole budget of each turn. An operation of a socket pauses once and then
-/// completes.
+/// 4.6b: one future of a body spends the whole budget of each turn. A socket operation in a second future of the body
+/// pauses only once and then completes.
 #[test]
 fn a_socket_operation_completes_while_another_future_spends_the_budget() {
     within(60, || {

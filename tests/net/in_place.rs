@@ -10,7 +10,8 @@ use procession::{Context, Exit, Host, Runtime, block_in_place};
 
 use crate::{read_when_readable, with, within};
 
-/// Moment at which the stream of a test is registered and polled for the first time.
+/// The moment at which the stream of a test is registered, or at which the read of the stream is polled for the first
+/// time.
 #[derive(Debug, Clone, Copy)]
 enum Begins {
     /// The stream is registered before the call of `block_in_place`.

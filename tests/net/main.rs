@@ -1,5 +1,6 @@
-//! Tests of the sockets, one file per theme. All traffic goes to the loopback interface. A test that counts descriptors
-//! or threads, sets a limit, or raises a signal runs in its own operating system process (see `subprocess`).
+//! Tests of the sockets, one file per theme. All connections and packets use the loopback interface. A test that counts
+//! descriptors or threads, sets a limit, or raises a signal runs in its own operating system process (see
+//! `subprocess`).
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, clippy::let_underscore_future)]
 
@@ -118,8 +119,8 @@ async fn round_trip(mut stream: &TcpStream, bytes: &[u8]) -> std::io::Result<()>
 /// Waits until the stream has a byte, and reads the byte. The function waits with `readable` and reads with `try_read`.
 ///
 /// `readable` may complete although the stream has no byte. The reason is that an event of the write direction may
-/// arrive while a read clears the readiness. A test that needs a waiting future must therefore use a loop like this
-/// one.
+/// arrive while a read clears the readiness. Therefore, a test that needs a waiting future must use a loop like this
+/// loop.
 async fn read_when_readable(stream: &TcpStream) -> std::io::Result<u8> {
     let mut byte = [0];
     loop {

@@ -33,8 +33,8 @@ fn a_thousand_listeners_work() {
 
 /// 12.6d: a shutdown with 1,000 open connections returns, and all connections are closed. In the first run, the
 /// processes exit when they are cancelled, so the shutdown kills no process. In the second run, the processes ignore
-/// the cancellation, and the shutdown kills the processes at its deadline. In this run, a further process sleeps until
-/// a time shortly after the deadline. The shutdown kills this process too, so the sleep never ends.
+/// the cancellation, and the shutdown kills the processes at its deadline. In the second run, one additional process
+/// sleeps until a time after the deadline. The shutdown kills this process too, so the sleep never ends.
 #[test]
 fn a_shutdown_closes_a_thousand_connections() {
     // The sleep and the deadline use timers of the same runtime. So if the machine is slow, both timers fire late.
@@ -118,9 +118,10 @@ fn raise_limit() -> usize {
 
 /// 12.7b: a server has up to 10,000 idle connections, each with its own process. The test prints the memory that the
 /// server needs for each connection. With 10,000 connections, the test fails if this memory reaches 1,500 bytes. If the
-/// hard limit of descriptors is too low for 10,000 connections, the test prints a warning. In this case, fewer
-/// connections share the fixed part of the memory, so the bound is 10,000 bytes. The server and the clients are two
-/// other operating system processes, and each of them raises its limit of descriptors.
+/// hard limit of descriptors is too low for 10,000 connections, the test prints a warning. With fewer connections, each
+/// connection has a larger share of the fixed part of the memory, so the bound is 10,000 bytes. The server runs in a
+/// second operating system process, and the clients run in a third operating system process. Each of these two
+/// processes raises its limit of descriptors.
 #[test]
 fn ten_thousand_idle_connections_need_little_memory() {
     const ADDRESS: &str = "PROCESSION_ADDRESS";
@@ -143,7 +144,7 @@ fn ten_thousand_idle_connections_need_little_memory() {
             client.write_all(b"x").unwrap();
             clients.push(client);
         }
-        // After the server has measured its memory, it closes the first connection.
+        // After the server has measured its memory, the server closes the first connection.
         clients[0].read_exact(&mut [0; 1]).unwrap_err();
         for client in clients.iter_mut().rev().take(100) {
             client.write_all(b"y").unwrap();
@@ -151,7 +152,7 @@ fn ten_thousand_idle_connections_need_little_memory() {
         }
         return;
     }
-    // The test program has printed the name of the test, and no line feed after the name.
+    // The test program has printed the name of the test without a line feed. This call prints the missing line feed.
     println!();
     assert!(count > 0, "a limit of {limit} descriptors permits no connection");
     if count < 10_000 {

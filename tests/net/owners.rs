@@ -121,7 +121,8 @@ fn a_process_can_use_a_socket_of_another_runtime() {
         is_ready.recv().unwrap();
         drop(one);
         block_on(waits).unwrap();
-        // The socket `own` still works. The peer of this socket was closed when the runtime `one` ended.
+        // The socket `own` still works. The socket at the other end of this connection was closed when the runtime
+        // `one` ended.
         let end = other.block_on(async { (&own).read(&mut [0; 1]).await });
         assert!(matches!(end, Ok(0)) || end.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset));
     });

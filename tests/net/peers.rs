@@ -1,4 +1,4 @@
-//! Peers that reset or half-close their connection, that are slow, or that stop reading.
+//! Peers that reset their connection, close only one direction of the connection, are slow, or stop reading.
 
 use std::io::ErrorKind;
 use std::net::Shutdown;
@@ -96,8 +96,8 @@ fn a_half_closed_connection_still_transfers_data_in_the_other_direction() {
 }
 
 /// 12.6b: one peer sends single bytes, and gets these bytes back in order. When the peer sends a byte, both workers are
-/// parked. A peer that sends one byte per minute finds the same state. Between two bytes, the server serves another
-/// connection.
+/// parked. When a peer sends one byte per minute, both workers are also parked at each byte. Between two bytes, the
+/// server serves another connection.
 #[test]
 fn an_idle_runtime_serves_single_bytes() {
     use std::io::{Read, Write};
@@ -173,8 +173,8 @@ fn clients_that_vanish_before_accept_do_not_disturb_the_listener() {
     });
 }
 
-/// 12.6b: the program of a peer is killed while its connection is open. The server sees the end of this connection, or
-/// a reset. Another connection continues.
+/// 12.6b: the program of a peer is killed while its connection is open. The read of the server on this connection
+/// returns the end of the stream, or fails because of a reset. Another connection continues.
 #[test]
 fn a_killed_peer_ends_only_its_connection() {
     const ADDRESS: &str = "PROCESSION_ADDRESS";

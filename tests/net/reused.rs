@@ -24,9 +24,10 @@ fn number(stream: &TcpStream) -> std::os::windows::io::RawSocket {
 }
 
 /// 12.3d: processes continuously open and close sockets. Some sockets are closed after the system has reported an event
-/// for them, and before a worker has handled the event. A new socket with the same descriptor number gets only its own
-/// events: no event is lost, and each read returns the bytes of its own connection. A stale event would only cause one
-/// more read of the new socket. Therefore a unit test of the poller checks that no stale event reaches a new socket.
+/// for the socket, and before a worker has handled this event. A new socket with the same descriptor number gets only
+/// the events of the new socket. No event is lost, and each read returns the bytes of the connection of the new socket.
+/// An event of an earlier socket would only cause one more read of the new socket, and this test would not detect this
+/// read. Therefore a unit test of the poller checks that no event of an earlier socket reaches a new socket.
 #[test]
 fn a_new_socket_gets_no_event_of_an_earlier_socket_with_the_same_number() {
     const ROUNDS: u32 = 150;

@@ -56,8 +56,8 @@ fn a_thread_without_a_runtime_can_wait_for_ctrl_c() {
     .unwrap();
 }
 
-/// 12.2d: each `Signal` value receives each signal of its kind. Signals in quick succession are merged. A dropped
-/// `recv` loses no signal.
+/// 12.2d: each `Signal` value receives each signal of its kind. If many signals arrive in a short time, a `Signal`
+/// value may report these signals as one signal. A dropped `recv` loses no signal.
 #[test]
 fn each_signal_value_receives_each_signal() {
     if role().is_none() {

@@ -41,8 +41,8 @@ fn a_stream_can_be_read_and_peeked_until_its_end() {
     });
 }
 
-/// 12.2e: if an operation has many buffers, one system call transfers only some of them. The next write and the next
-/// read do not wait for an event.
+/// 12.2e: if an operation has many buffers, one system call transfers only some of these buffers. The next write and
+/// the next read do not wait for an event.
 #[test]
 fn a_vectored_transfer_of_many_buffers_continues_without_waiting() {
     on_two(async |_| {
@@ -117,7 +117,7 @@ fn a_dropped_write_half_ends_one_direction() {
 }
 
 /// 12.2a: if the write half is forgotten, the peer does not read the end of the stream. When the read half is dropped
-/// too, the stream is closed. The halves also have the vectored operations, and `peek`.
+/// too, the stream is closed. The write half has the vectored writes. The read half has the vectored reads and `peek`.
 #[test]
 fn a_forgotten_write_half_does_not_end_its_direction() {
     on_two(async |_| {
@@ -134,7 +134,8 @@ fn a_forgotten_write_half_does_not_end_its_direction() {
         let bufs = &mut [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
         assert_eq!(read.try_read_vectored(bufs)?, 2);
         assert_eq!((first, second), (*b"c", *b"d"));
-        // The peer sees no end of the stream, although its answer has already arrived.
+        // The bytes that the peer has sent have already arrived. Nevertheless, the read of the peer does not return the
+        // end of the stream.
         assert!(crate::poll_once(other.read(&mut buf)).is_none());
         drop(read);
         assert_eq!(other.read(&mut buf).await?, 0);
@@ -209,7 +210,7 @@ fn tcp_sockets_return_their_error_and_lend_their_descriptor() {
 }
 
 /// 12.2a: `incoming` returns the accepted connections. Several processes can accept from one listener, and each
-/// connection goes to one of these processes.
+/// connection is accepted by one of these processes.
 #[test]
 fn several_processes_accept_from_one_listener() {
     const EACH: usize = 20;
@@ -309,8 +310,8 @@ fn the_keepalive_time_is_rounded_up() {
     });
 }
 
-/// 12.2c: with the option `SO_REUSEPORT`, two listeners can have the same address. Each connection goes to one of the
-/// two listeners.
+/// 12.2c: with the option `SO_REUSEPORT`, two listeners can have the same address. Each connection is accepted by one
+/// of the two listeners.
 #[test]
 #[cfg(target_os = "linux")]
 fn two_listeners_share_a_port() {
@@ -416,14 +417,15 @@ fn a_connect_does_not_wait_if_the_first_write_opens_the_connection() {
         for _ in 0..2 {
             let socket = TcpSocket::new_v4()?;
             let (on, size) = (1_i32, size_of::<i32>() as libc::socklen_t);
-            // Without the second option, the system uses the first option only if it has a cookie of the server.
+            // Without `TCP_FASTOPEN_NO_COOKIE`, the system uses `TCP_FASTOPEN_CONNECT` only if the system has a cookie
+            // of the server.
             for option in [libc::TCP_FASTOPEN_CONNECT, libc::TCP_FASTOPEN_NO_COOKIE] {
                 // SAFETY: the descriptor is open, and the value has the given size.
                 let set = unsafe {
                     libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, option, (&raw const on).cast(), size)
                 };
                 if set != 0 {
-                    // The option is turned off on this system, or the kernel does not know it.
+                    // The option is turned off on this system, or the kernel does not support the option.
                     eprintln!("no TCP fast open: {}", std::io::Error::last_os_error());
                     return Ok(());
                 }
@@ -441,7 +443,7 @@ fn a_connect_does_not_wait_if_the_first_write_opens_the_connection() {
 }
 
 /// 12.3c: a read returns only the bytes before urgent data, although more bytes have arrived. The next read returns the
-/// bytes behind the urgent data.
+/// bytes that follow the urgent data.
 #[test]
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
@@ -495,8 +497,8 @@ fn several_incoming_streams_wait_for_one_listener() {
         while !is_waiting() {
             crate::yield_now().await;
         }
-        // This `incoming` stream begins to wait after the stream of the process. It is dropped before the client
-        // connects.
+        // The `incoming` stream on the next line begins to wait after the `incoming` stream of the process. The stream
+        // on the next line is dropped before the client connects.
         assert!(crate::poll_once(listener.incoming().next()).is_none());
         let _client = TcpStream::connect(listener.local_addr()?).await?;
         waits.await?;

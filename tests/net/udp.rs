@@ -82,7 +82,7 @@ fn a_connected_socket_has_operations_that_do_not_wait() {
 }
 
 /// 12.2a: a socket of the standard library can be converted into a socket of the runtime. Several processes can receive
-/// from one socket, and each packet goes to one of these processes.
+/// from one socket, and each packet is received by one of these processes.
 #[test]
 fn several_processes_receive_from_one_socket() {
     const PACKETS: usize = 200;
@@ -117,7 +117,7 @@ fn several_processes_receive_from_one_socket() {
     });
 }
 
-/// 12.6b: a refused packet causes an error of one operation. Later operations of the socket succeed.
+/// 12.6b: if a packet is refused, only one operation of the socket fails. Later operations of the socket succeed.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_refused_packet_fails_only_one_operation() {
@@ -140,7 +140,7 @@ fn a_refused_packet_fails_only_one_operation() {
             socket.send(b"x").await?;
             assert_eq!(socket.recv(&mut buf).await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
         }
-        // After another socket is bound to the address, the packets arrive there.
+        // After a new socket is bound to the address, the packets arrive at the new socket.
         let back = UdpSocket::bind(address).await?;
         socket.send(b"x").await?;
         assert_eq!(back.recv_from(&mut buf).await?, (1, socket.local_addr()?));

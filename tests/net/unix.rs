@@ -61,9 +61,9 @@ fn streams_connect_to_a_path() {
         for _ in 0..20 {
             let mut stream = UnixStream::connect(&path).await?;
             let mut back = vec![0; 300_000];
-            // The client reads while it writes. Without this read, the client and the server could wait for each other.
-            // The reason is that Linux reports a Unix socket as writable only when the peer has read three quarters of
-            // the buffer.
+            // The client reads and writes concurrently. Without this concurrent read, the client and the server could
+            // wait for each other. The reason is that Linux reports a Unix socket as writable only when the peer has
+            // read three quarters of the buffer.
             let (mut reader, mut writer) = (&stream, &stream);
             futures::try_join!(writer.write_all(&[7; 300_000]), reader.read_exact(&mut back))?;
             stream.shutdown(Shutdown::Write)?;
@@ -256,8 +256,8 @@ fn streams_connect_to_a_name_in_the_abstract_namespace() {
 }
 
 /// 12.2a: after the read side of a datagram socket was closed, the first receive operations return the queued packets.
-/// Each later receive operation returns 0 bytes. This also holds for a receive operation that already waits, and for a
-/// socket that was closed before its registration.
+/// Each later receive operation returns 0 bytes. A receive operation that already waits also returns 0 bytes, and so
+/// does a receive operation of a socket whose read side was closed before the registration.
 #[test]
 fn a_receive_from_a_closed_datagram_socket_ends() {
     on_two(async |rt| {
@@ -379,8 +379,8 @@ fn a_send_to_a_full_socket_pauses() {
     on_two(async |rt| {
         let path = SocketPath::new();
         let receiver = UnixDatagram::bind(&path)?;
-        // Each socket sends until its own buffer or the queue of the receiver is full. If the first send of a socket
-        // fails, the queue is full.
+        // Each socket sends until the buffer of this socket or the queue of the receiver is full. If the first send of
+        // a socket fails, the queue of the receiver is full.
         let (mut fillers, mut count) = (Vec::new(), 0);
         loop {
             let filler = std::os::unix::net::UnixDatagram::unbound()?;
@@ -409,8 +409,8 @@ fn a_send_to_a_full_socket_pauses() {
     });
 }
 
-/// 12.6b: an error of a datagram socket ends only one operation. Afterwards, a send to a socket with a full queue waits
-/// until this socket receives. The send does not spin.
+/// 12.6b: an error of a datagram socket ends only one operation. After such an error, a send to a receiver with a full
+/// queue waits until the receiver has received packets. The send does not repeat its system call without a pause.
 #[test]
 #[cfg(target_os = "linux")]
 fn after_an_error_a_send_to_a_full_socket_still_waits() {
@@ -421,8 +421,8 @@ fn after_an_error_a_send_to_a_full_socket_still_waits() {
             let receiver = UnixDatagram::bind(&path)?;
             let (sender, peer) = UnixDatagram::pair()?;
             assert!(crate::poll_once(sender.recv(&mut [0; 1])).is_none());
-            // The peer connects to another socket, so the system discards the packet in its queue. The sender then gets
-            // an error. The system reports this error and a closed socket in the same way.
+            // The peer connects to a third socket, so the system discards the packet in the queue of the peer. The
+            // sender then gets an error. The system reports this error and a closed socket in the same way.
             sender.send(b"lost").await?;
             peer.connect(&path)?;
             assert_eq!(sender.recv(&mut [0; 1]).await.unwrap_err().kind(), ErrorKind::ConnectionReset);

@@ -34,7 +34,8 @@ fn waits_for(rt: &Runtime, pid: Pid) -> Vec<WaitsFor> {
     rt.process_details(pid).expect("it is alive").waits_for
 }
 
-/// Returns the descriptors that the process waits for. The flag of a descriptor is true if the process waits to write.
+/// Returns the descriptors that the process waits for. The flag of a descriptor is true if the process waits until it
+/// can write.
 fn sockets(rt: &Runtime, pid: Pid) -> BTreeSet<(u64, bool)> {
     let socket = |wait| match wait {
         WaitsFor::Socket { descriptor, is_write } => (descriptor, is_write),
@@ -50,7 +51,7 @@ async fn connected() -> (TcpStream, TcpStream) {
 }
 
 /// 9.2b, 12.2a: the details of a process list each socket that the process waits for, with the direction. The
-/// explanation counts the process. After the event, the socket is no longer listed.
+/// explanation counts the process. After a socket has become ready, the details no longer list this socket.
 #[test]
 fn the_details_list_each_socket_that_a_process_waits_for() {
     within(60, || {
@@ -87,10 +88,10 @@ fn the_details_list_each_socket_that_a_process_waits_for() {
     });
 }
 
-/// 9.2b: a process that fills the send buffer of a connection waits to write. If the process drops a read of the
-/// `futures::io` traits, the socket keeps the waker of the process. Therefore the list of waits contains the socket
-/// until the socket is ready. If the process drops the future of a method of the socket, such as `readable`, the list
-/// no longer contains the socket.
+/// 9.2b: if a process fills the send buffer of a connection, the list of waits shows that the process waits to write.
+/// If the process drops a read of the `futures::io` traits, the socket keeps the waker of the process. Therefore the
+/// list of waits contains the socket until the socket is ready. If the process drops the future of a method of the
+/// socket, such as `readable`, the list no longer contains the socket.
 #[test]
 fn the_details_contain_the_direction_of_a_socket_wait() {
     within(60, || {
@@ -118,7 +119,7 @@ fn the_details_contain_the_direction_of_a_socket_wait() {
         let number = self::number(&stream);
         let stops = rt.spawn(async move |mut ctx: Context<u8>| {
             let mut byte = [0; 1];
-            // A new socket counts as ready until the system reports that it has no data.
+            // A new socket counts as ready until the system reports that the socket has no data.
             assert!(stream.try_read(&mut byte).is_err());
             // After the first message, the process drops `readable`. The second message ends the plain receive. After
             // the third message, the process drops the read.

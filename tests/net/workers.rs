@@ -21,7 +21,8 @@ fn server(rt: &Runtime) -> std::net::SocketAddr {
     address
 }
 
-/// Spawns processes that make round trips until `stop` is set. Each process returns the number of its round trips.
+/// Spawns processes that make round trips until `stop` is set. Each process makes at least ten round trips. Each
+/// process returns the number of its round trips.
 fn clients(rt: &Runtime, count: usize, stop: &Arc<AtomicBool>) -> Vec<JoinHandle<u32>> {
     let address = server(rt);
     let client = |_| {
@@ -58,7 +59,7 @@ fn a_wake_up_of_a_guest_does_not_wake_the_worker_in_the_poller() {
         let park = move || {
             count.fetch_add(1, SeqCst);
         };
-        // The monitor is off. Otherwise a hand-over of the worker's tasks would wake the worker.
+        // The monitor is off. If the monitor were on, the hand-over of the tasks of the worker could wake the worker.
         let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).on_thread_park(park).build().unwrap();
         let count = Arc::clone(&parks);
         let opens = rt.spawn(async move |_: Context| -> Result<_, Exit> {
@@ -91,7 +92,8 @@ fn a_wake_up_of_a_guest_does_not_wake_the_worker_in_the_poller() {
 }
 
 /// 12.4a: the only worker waits in the poller. A cancellation wakes a task outside the runtime and a process. The waker
-/// of the task blocks until the process has run. The cancellation first wakes the worker, and then calls this waker.
+/// of the task blocks until the process has run. The cancellation first wakes the worker, and then calls the waker of
+/// the task.
 #[test]
 fn a_cancellation_wakes_the_worker_in_the_poller_before_it_calls_a_foreign_waker() {
     struct Blocks(Mutex<mpsc::Receiver<()>>);
@@ -104,7 +106,7 @@ fn a_cancellation_wakes_the_worker_in_the_poller_before_it_calls_a_foreign_waker
         let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).build().unwrap();
         let _socket = UdpSocket::from_std_in(rt.host(), std::net::UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
         // In some rounds, the parked worker does not wait in the poller yet. In these rounds, the test does not reach
-        // the race.
+        // the race that it tests.
         for _ in 0..50 {
             let token = CancelToken::new();
             let (ends, end) = mpsc::channel();
@@ -199,7 +201,7 @@ fn a_thread_outside_the_runtime_gets_its_event_after_the_last_guest_thread_leave
             let is_parked = Arc::clone(&parked);
             let guest = thread::spawn(move || {
                 guest.block_on(async {
-                    // When this thread parks the next time, it waits in the poller.
+                    // When this thread parks the next time, this thread waits in the poller.
                     is_parked.store(true, SeqCst);
                     leaves.await.unwrap();
                 });
@@ -225,8 +227,8 @@ fn a_thread_outside_the_runtime_gets_its_event_after_the_last_guest_thread_leave
     });
 }
 
-/// 12.4c: while a step blocks the only worker, a replacement thread serves the sockets. The step blocks inside
-/// `block_in_place` or outside of it.
+/// 12.4c: while a step blocks the only worker, a replacement thread serves the sockets. In one case, the step blocks
+/// inside `block_in_place`. In the other case, the step blocks outside of `block_in_place`.
 #[test]
 fn sockets_survive_the_replacement_of_a_blocked_worker() {
     within(120, || {
@@ -429,7 +431,7 @@ fn no_wake_up_is_lost_between_workers_and_the_poller() {
 }
 
 /// 12.4b: the inner future of `block_on` wakes itself in each poll, and each poll takes long. The runtime has no
-/// workers. Each poll is followed by a check of the sockets.
+/// workers. After each poll, the thread checks the sockets.
 #[cfg(unix)]
 #[test]
 fn sockets_are_not_delayed_by_a_busy_future_inside_block_on() {

@@ -19,7 +19,8 @@ fn active(folder: &Folder) -> (Runtime, Client) {
     (rt, client)
 }
 
-/// 9.6e: a console restarts a child of a supervisor. The child is named by its pid, or by its supervisor and its name.
+/// 9.6e: a console restarts a child of a supervisor. The request identifies the child by the pid of the child, or by
+/// the supervisor and the name of the child.
 #[test]
 fn a_child_is_restarted_by_its_pid_or_by_its_name() {
     within(60, || {

@@ -1,8 +1,10 @@
-//! Tests with consoles that are attached and send no request, and with consoles that only read.
+//! Tests with attached consoles. Some consoles send no request, and some consoles send only requests that do not change
+//! the runtime.
 
 use super::*;
 
-/// A script with exact counts: processes that yield, send messages and spawn processes.
+/// Runs processes that yield, send messages and spawn processes. Each run changes the counters of the runtime by the
+/// same amounts.
 fn script(rt: &Runtime) {
     let reader = rt.spawn(async |mut ctx: Context<u64>| {
         let mut sum = 0;
@@ -25,7 +27,8 @@ fn script(rt: &Runtime) {
 }
 
 /// 9.6a: consoles are attached, and have received a reply. Then they send no requests. A script runs on one guest
-/// thread. The counts of polls, steps, parks and wake-ups are exactly the same as without a console.
+/// thread. After the script, the counters of the runtime are exactly the same as the counters of a runtime without a
+/// console.
 #[test]
 fn attached_consoles_without_requests_cause_no_step_and_no_wake_up() {
     within(60, || {
@@ -43,8 +46,8 @@ fn attached_consoles_without_requests_cause_no_step_and_no_wake_up() {
     });
 }
 
-/// 9.6c: the thread of the server answers each request that only reads. Meanwhile, the parked workers of an idle
-/// runtime neither wake up, nor search, nor run a step.
+/// 9.6c: the thread of the server answers each request that does not change the runtime. During these requests, the
+/// parked workers of an idle runtime do not wake up, do not search for tasks, and do not run a step.
 #[test]
 fn requests_that_only_read_wake_no_worker() {
     const REQUESTS: [&str; 12] = [
@@ -67,7 +70,7 @@ fn requests_that_only_read_wake_no_worker() {
         let waits = rt.spawn(async |mut ctx: Context<u8>| ctx.receive().await);
         let mut client = Client::attach(&folder.socket());
         // A parked worker may wake up once more, because the token of an earlier wake-up was still set. Therefore the
-        // test repeats the requests until no worker parks in between.
+        // test repeats the requests until no worker parks during these requests.
         loop {
             while rt.metrics().workers_in(observe::WorkerState::Parked) != 2 {
                 std::thread::yield_now();

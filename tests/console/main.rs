@@ -33,7 +33,7 @@ fn patience() -> u32 {
     std::env::var("TEST_PATIENCE").map_or(1, |times| times.parse().expect("a number"))
 }
 
-/// Runs `f` on a new thread, and fails if `f` has not returned in time.
+/// Runs `f` on a new thread. Fails if `f` has not returned within the time limit.
 fn within(seconds: u64, f: impl FnOnce() + Send + 'static) {
     let (done, result) = mpsc::channel();
     let runner = std::thread::spawn(move || {
@@ -150,8 +150,8 @@ fn lone(folder: &Folder) -> (Runtime, Client) {
     (rt, client)
 }
 
-/// 9.6a: the file has the permissions 0600, and is removed with the runtime. If the program does not ask for a console,
-/// there is no socket.
+/// 9.6a: the file has the permissions 0600, and is removed with the runtime. If the program does not request a console,
+/// the runtime creates no socket.
 #[test]
 fn the_socket_file_is_private_and_is_removed() {
     within(60, || {
@@ -223,7 +223,7 @@ fn the_greeting_has_a_version_and_each_reply_has_the_id_of_its_request() {
     });
 }
 
-/// 9.6b: the server replies with the figures of the runtime, and with the rows and details of processes.
+/// 9.6b: the server replies with the metrics of the runtime, and with the rows and details of processes.
 #[test]
 fn the_server_replies_with_the_results_of_the_inspection() {
     within(60, || {
@@ -375,8 +375,8 @@ fn the_replies_about_long_cycles_are_bounded() {
     });
 }
 
-/// 9.5g, 9.6b: with `Builder::inspect`, the details of a process contain at most 100 of its last messages, and the
-/// record of an exit contains at most 8.
+/// 9.5g, 9.6b: with `Builder::inspect`, the details of a process contain at most 100 of the last messages of the
+/// process. The record of an exit contains at most 8 of these messages.
 #[test]
 fn the_last_messages_are_returned() {
     within(60, || {
@@ -548,7 +548,8 @@ fn the_run_times_of_processes_are_collected_between_two_requests() {
     });
 }
 
-/// 9.6b: the handlers are listed, each with the number of commands of its type that have no answer.
+/// 9.6b: the reply lists the handlers. For each handler, the reply contains the number of unanswered commands of the
+/// type that the handler handles.
 #[test]
 fn the_handlers_are_listed_with_their_outstanding_commands() {
     struct Ask;
@@ -603,7 +604,8 @@ fn the_handlers_are_listed_with_their_outstanding_commands() {
     });
 }
 
-/// 9.4c: the supervisors and their children are listed with their restarts. Each supervisor has its restart budget.
+/// 9.4c: the reply lists the supervisors and their children, with the restarts of the children. For each supervisor,
+/// the reply also contains the restart budget.
 #[test]
 fn the_supervision_tree_is_listed_from_the_top() {
     within(60, || {
@@ -653,7 +655,7 @@ fn the_supervision_tree_is_listed_from_the_top() {
     });
 }
 
-/// 9.6c: a supervisor that does not answer hides no other supervisor.
+/// 9.6c: if one supervisor does not answer, the reply still contains the other supervisors.
 #[test]
 fn a_silent_supervisor_hides_no_other_supervisor() {
     within(60, || {
@@ -687,8 +689,8 @@ fn a_silent_supervisor_hides_no_other_supervisor() {
     });
 }
 
-/// 9.6c: the reply contains at most 1,000 rows of the supervision tree. The server only counts the further children,
-/// and does not create the texts of their exits.
+/// 9.6c: the reply contains at most 1,000 rows of the supervision tree. The server only counts the children that exceed
+/// this limit, and does not create the texts of the exits of these children.
 #[test]
 fn the_children_beyond_the_limit_are_only_counted() {
     const CHILDREN: usize = 1_100;
@@ -734,7 +736,8 @@ fn the_children_beyond_the_limit_are_only_counted() {
     });
 }
 
-/// 9.6c: the rows below the maximum depth of 64 are missing. Their number is part of `row_count`.
+/// 9.6c: the reply does not contain the rows of the supervision tree below the maximum depth of 64. However,
+/// `row_count` also counts these rows.
 #[test]
 fn the_rows_below_the_maximum_depth_are_only_counted() {
     fn chain(levels: usize) -> Supervisor {
@@ -755,7 +758,8 @@ fn the_rows_below_the_maximum_depth_are_only_counted() {
     });
 }
 
-/// 9.6c: if the `Display` of a child's error panics, only this request fails. The server continues.
+/// 9.6c: if the `Display` of the error of a child panics, only the request that formats this error fails. The server
+/// continues.
 #[test]
 fn the_console_server_continues_if_a_panic_interrupts_the_formatting_of_an_exit() {
     #[derive(Debug)]
@@ -789,7 +793,8 @@ fn the_console_server_continues_if_a_panic_interrupts_the_formatting_of_an_exit(
     });
 }
 
-/// Without a free worker, the request for the supervision tree fails. Meanwhile, other clients get their replies.
+/// If no worker can run the supervisor, the request for the supervision tree fails. While the server waits for the
+/// supervisor, other clients get their replies.
 #[test]
 fn a_request_to_silent_supervisors_delays_no_other_client() {
     within(60, || {
@@ -805,7 +810,8 @@ fn a_request_to_silent_supervisors_delays_no_other_client() {
         assert_eq!(client.line()["id"], 2);
         client.send(b"{\"request\": \"supervision_tree\"}\n");
         drop(rt);
-        // The server may read the request after the drop has removed the supervisor. The tree is then empty.
+        // The server may read the request after the drop of the runtime has removed the supervisor. In this case, the
+        // tree in the reply is empty.
         let reply = client.next();
         assert!(
             reply.as_ref().is_none_or(|reply| !reply["error"].is_null() || reply["ok"]["rows"] == json!([])),
@@ -814,7 +820,7 @@ fn a_request_to_silent_supervisors_delays_no_other_client() {
     });
 }
 
-/// 9.6c: the server answers while all workers are blocked, and names the process of each worker.
+/// 9.6c: the server answers while all workers are blocked. The answer names the process that each worker runs.
 #[test]
 fn the_server_answers_while_all_workers_are_blocked() {
     within(60, || {
@@ -864,7 +870,8 @@ fn the_server_answers_while_all_workers_are_blocked() {
     });
 }
 
-/// 9.4c: the row of a worker in a long step states whether another worker has taken its place.
+/// 9.4c: the row of a worker in a long step states whether a replacement thread has taken over the queues of this
+/// worker.
 #[test]
 fn a_blocked_worker_is_replaced_if_a_replacement_is_permitted() {
     within(60, || {
@@ -912,7 +919,7 @@ fn malformed_requests_are_answered_and_the_connection_continues() {
     });
 }
 
-/// A newer console may send fields that this server does not know. The server ignores these fields.
+/// A newer version of the console may send fields that this server does not know. The server ignores these fields.
 #[test]
 fn unknown_fields_of_a_request_are_ignored() {
     within(60, || {
@@ -953,7 +960,8 @@ fn a_client_that_never_reads_delays_no_other_client() {
         let many: Vec<_> = (0..1_000).map(|_| rt.spawn(async |_: Context| pending::<()>().await)).collect();
         let deaf = UnixStream::connect(folder.socket()).unwrap();
         deaf.set_nonblocking(true).unwrap();
-        // The client sends until a write would block: the server reads no more requests until the client reads a reply.
+        // The client sends requests until a write would block. The reason is that the server reads no more requests
+        // until the client reads a reply.
         let mut sent = 0;
         let mut others = Client::attach(&folder.socket());
         loop {
@@ -987,7 +995,7 @@ fn eight_clients_attach_at_once_and_the_ninth_is_refused() {
         assert_eq!(refused.line()["error"]["kind"], "too_many_clients");
         assert!(refused.next().is_none());
         clients.pop();
-        // The server notices the end of the connection some time later.
+        // The server detects the end of the connection some time after `clients.pop`.
         while Client::connect(&folder.socket()).line()["protocol"].is_null() {
             std::thread::yield_now();
         }
@@ -1023,8 +1031,9 @@ fn a_tcp_client_needs_the_token() {
     });
 }
 
-/// 9.6a: clients that do not send the token cannot keep other clients from the console. They cannot take the place of a
-/// client that has sent the token.
+/// 9.6a: clients that do not send the token cannot prevent other clients from attaching. If a new client exceeds the
+/// maximum number of clients, the server closes the oldest connection without a token. The server does not close the
+/// connection of a client that has sent the token.
 #[test]
 fn a_tcp_client_takes_the_place_of_the_oldest_client_without_the_token() {
     within(60, || {
@@ -1045,7 +1054,7 @@ fn a_tcp_client_takes_the_place_of_the_oldest_client_without_the_token() {
             trusted.push(client);
             assert!(silent.remove(0).next().is_none(), "the oldest client is still connected");
         }
-        // The other silent clients are still connected.
+        // The remaining four silent clients are still connected.
         silent.iter_mut().for_each(authenticate);
         trusted.extend(silent);
         assert_eq!(Client::tcp(&rt).line()["error"]["kind"], "too_many_clients");
@@ -1136,7 +1145,8 @@ fn two_runtimes_have_two_consoles() {
     });
 }
 
-/// The server has only weak references to the runtime. A host that outlives the runtime does not keep the server alive.
+/// The server has only weak references to the runtime. A host may outlive the runtime, but the server ends with the
+/// runtime.
 #[test]
 fn the_server_ends_with_the_runtime_while_clients_are_attached() {
     within(60, || {
@@ -1152,7 +1162,8 @@ fn the_server_ends_with_the_runtime_while_clients_are_attached() {
     });
 }
 
-/// 9.6a: the environment variable opens a socket. If the path cannot be opened, the program continues.
+/// 9.6a: if the environment variable `PROCESSION_CONSOLE` is set, the runtime opens a socket at the path of the
+/// variable. If the runtime cannot open the socket, the program continues.
 #[test]
 fn the_environment_opens_a_socket() {
     if let Some(prefix) = role() {
@@ -1177,8 +1188,8 @@ fn the_environment_opens_a_socket() {
     assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
 }
 
-/// 9.6a: the environment variable contains a path that cannot be opened. The program continues, even if the pipe behind
-/// stderr has no reader.
+/// 9.6a: the environment variable contains a path at which no socket can be opened. The program continues, even if
+/// stderr is a pipe that has no reader.
 #[test]
 fn a_broken_pipe_behind_stderr_does_not_stop_the_program() {
     const TEST: &str = "a_broken_pipe_behind_stderr_does_not_stop_the_program";

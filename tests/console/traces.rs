@@ -28,7 +28,7 @@ fn events(client: &mut Client) -> (Vec<Value>, Value) {
     }
 }
 
-/// Waits until this number of traces are running.
+/// Waits until exactly `count` traces are active.
 fn wait_for_traces(client: &mut Client, count: u64) {
     while client.ask(json!({ "request": "hello" }))["traces"] != count {
         std::thread::yield_now();
@@ -46,8 +46,9 @@ async fn count(mut ctx: Context<u64>, last: u64) {
     }
 }
 
-/// 9.6f: the trace contains the sends to a process and the receives of this process, in order and with the senders. The
-/// trace ends when the process exits.
+/// 9.6f: the trace of a process contains an event for each message that is sent to the process, and an event for each
+/// message that the process receives. The events are in the order in which the events happened. Each event of a sent
+/// message contains the sender. The trace ends when the process exits.
 #[test]
 fn a_trace_contains_the_messages_and_states_of_one_process_in_order() {
     within(60, || {
@@ -97,8 +98,8 @@ fn a_trace_contains_the_messages_and_states_of_one_process_in_order() {
     });
 }
 
-/// 9.6f: a trace ends after its maximum number of events, or after its maximum duration. Above its maximum rate, a
-/// trace skips whole turns.
+/// 9.6f: a trace ends after its maximum number of events, or after its maximum duration. If the events of the process
+/// exceed the maximum rate of the trace, the trace skips whole turns.
 #[test]
 fn the_limits_of_a_trace_end_the_trace() {
     within(60, || {
@@ -111,19 +112,20 @@ fn the_limits_of_a_trace_end_the_trace() {
         let (ten, last) = events(&mut client);
         assert_eq!((&last["ended"], &last["event_count"]), (&json!("max_events"), &json!(10)));
         assert_eq!(ten.iter().filter(|event| event["event"] != "lost").count(), 10);
-        // The next trace of a client replaces the former trace.
+        // A new trace of a client replaces the previous trace of this client.
         client.ask(json!({ "request": "trace", "pid": pid, "max_rate": 1, "max_ms": 200, "max_events": 100_000 }));
         let (few, last) = events(&mut client);
         assert_eq!(last["ended"], "max_ms");
-        // Above the maximum rate, the trace skips whole turns. A turn has about 100 events, and the process has
-        // thousands of events in 200 ms.
+        // If the events exceed the maximum rate, the trace skips whole turns. A turn has about 100 events, and the
+        // process has thousands of events in 200 ms.
         assert!(few.len() < 1_000 && last["lost"].as_u64().unwrap() > 100, "{} {last}", few.len());
         wait_for_traces(&mut client, 0);
         rt.kill(counter.pid()).unwrap();
     });
 }
 
-/// 9.6f: events that the client does not take are discarded and counted. The server keeps at most 4,096 events.
+/// 9.6f: the server stores at most 4,096 events that the client has not taken. The server discards and counts the other
+/// events.
 #[test]
 fn the_number_of_events_that_a_client_has_not_taken_is_bounded() {
     within(60, || {
@@ -133,8 +135,8 @@ fn the_number_of_events_that_a_client_has_not_taken_is_bounded() {
         let pid = counter.pid().to_string();
         counter.send(0).unwrap();
         client.ask(json!({ "request": "trace", "pid": pid, "max_rate": 10_000, "max_events": 10_000 }));
-        // When the trace ends, the server closes the session of the trace. Before this moment, the client takes no
-        // event.
+        // When the trace ends, the server closes the session of the trace. Until the server has closed the session, the
+        // client takes no event.
         wait_for_traces(&mut client, 0);
         let mut reply = client.ask(json!({ "request": "trace_events", "limit": 1_000 }));
         assert_eq!((&reply["ended"], &reply["event_count"]), (&json!("max_events"), &json!(10_000)));
@@ -188,7 +190,7 @@ fn a_trace_ends_with_its_connection() {
     });
 }
 
-/// A trace needs no worker, and the end of the runtime ends the trace.
+/// A client can trace a process of a runtime without workers. The end of the runtime ends the trace.
 #[test]
 fn the_end_of_a_runtime_ends_its_traces() {
     within(60, || {

@@ -37,8 +37,8 @@ async fn drive(ctx: Context, rounds: Arc<AtomicUsize>) -> Result<(), Exit> {
     Ok(())
 }
 
-/// 9.2c, 9.6b: in a loop, a client sends each request that reads the state of the runtime. Meanwhile, processes with
-/// names, groups, timers and commands start and exit on two workers. Each request succeeds, and the counts in each
+/// 9.2c, 9.6b: in a loop, a client sends each request that reads the state of the runtime. During this loop, processes
+/// with names, groups, timers and commands start and exit on two workers. Each request succeeds, and the counts in each
 /// reply do not exceed the limits that the program implies.
 #[test]
 fn each_request_succeeds_while_processes_start_and_exit() {

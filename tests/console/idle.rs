@@ -26,9 +26,9 @@ fn script(rt: &Runtime) {
     assert_eq!(rt.block_on(reader), Ok(4_950));
 }
 
-/// 9.6a: consoles are attached, and have received a reply. Then they send no requests. A script runs on one guest
-/// thread. After the script, the counters of the runtime are exactly the same as the counters of a runtime without a
-/// console.
+/// 9.6a: consoles are attached, and have received a reply. After this reply, the consoles send no requests. A script
+/// runs on one guest thread. After the script, the counters of the runtime are exactly the same as the counters of a
+/// runtime without a console.
 #[test]
 fn attached_consoles_without_requests_cause_no_step_and_no_wake_up() {
     within(60, || {

@@ -1062,7 +1062,7 @@ fn a_tcp_client_takes_the_place_of_the_oldest_client_without_the_token() {
     });
 }
 
-/// 9.6e: actions are refused, unless the program allows them.
+/// 9.6e: the server refuses actions, unless the program allows actions.
 #[test]
 fn actions_are_refused_by_default() {
     within(60, || {

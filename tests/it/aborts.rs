@@ -264,7 +264,7 @@ impl Clone for Bomb {
 
 /// 4.8a, 11: values that panic when dropped never abort the program, because the runtime drops each value separately. A
 /// place may contain many values that panic when dropped, and the process that owns these values may panic too. The
-/// runtime may also be dropped while it stores values that panic when dropped.
+/// runtime may also be dropped while the runtime stores values that panic when dropped.
 #[test]
 fn values_that_panic_when_dropped_do_not_abort_the_program() {
     if let Some(role) = role() {

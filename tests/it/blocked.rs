@@ -302,9 +302,9 @@ fn no_idle_worker_is_needed_to_run_the_processes_of_a_blocked_worker() {
     });
 }
 
-/// 4.7d, 4.7f, 4.7g: if a replacement thread blocks, another thread replaces it. In this test, many steps block one
-/// after the other. Each time, another thread takes over the queues of the blocked thread, and at most one replacement
-/// thread exists at a time. The same thread may become a replacement thread many times.
+/// 4.7d, 4.7f, 4.7g: if a replacement thread blocks, another thread replaces it. In this test, many steps block, each
+/// step after the previous step has ended. Each time, another thread takes over the queues of the blocked thread, and
+/// at most one replacement thread exists at a time. One thread may become a replacement thread many times.
 #[test]
 fn a_replacement_thread_that_blocks_is_replaced() {
     for by_hand in [true, false] {

@@ -270,7 +270,7 @@ fn the_earliest_of_several_deadlines_applies() {
             let at_once = ctx.process().deadline(now).spawn(idle)?;
             assert!(is_cancelled(&at_once.await.unwrap_err(), "deadline"));
             exact.check(ctx.now(), now);
-            // A process that is spawned through the host has no parent, so it inherits no deadline.
+            // A process that is spawned through the host has no parent, so the process inherits no deadline.
             let stranger = ctx.host().spawn(async |ctx: Context<()>| assert_eq!(ctx.deadline(), None));
             stranger.await?;
             let ended = ctx.receive().await;
@@ -401,7 +401,7 @@ fn a_token_can_be_awaited_on_any_thread() {
             waits("smol", Box::new(smol::block_on)),
             waits("tokio", Box::new(move |wait| tokio.block_on(wait))),
         ];
-        // This process does not belong to the token, but it can wait for the cancellation of the token.
+        // This process does not belong to the token, but the process can wait for the cancellation of the token.
         let wait = token.cancelled();
         let other = rt.spawn(async |_: Context| Ok::<_, Exit>(wait.await));
         block_on(other.started()).unwrap();
@@ -802,8 +802,8 @@ fn a_future_runs_until_a_token_is_cancelled() {
     assert!(is_cancelled(&polled.unwrap_err(), "enough"));
 }
 
-/// 6.2b: a cancelled body polls a future of `event` and then drops it. The future is pending. The next `receive` still
-/// fails because of the cancellation.
+/// 6.2b: a cancelled body polls a future of `event` and then drops this future. The future is pending. The next
+/// `receive` still fails because of the cancellation.
 #[test]
 fn a_receive_in_a_cancelled_process_fails_even_after_a_dropped_event_future() {
     within(60, || {
@@ -820,8 +820,8 @@ fn a_receive_in_a_cancelled_process_fails_even_after_a_dropped_event_future() {
 }
 
 /// 4.6b, 6.2a: a cancelled body ignores its cancellation. Because of the cancellation, the futures that the body awaits
-/// fail or resolve at once. Nevertheless, other tasks run between the turns of the body. The body is killed after the
-/// grace period.
+/// fail or resolve immediately. Nevertheless, other tasks run between the turns of the body. The body is killed after
+/// the grace period.
 #[test]
 fn a_body_that_ignores_its_cancellation_in_a_loop_is_killed() {
     type Once = fn(&mut Context<()>) -> BoxFuture<'_, ()>;
@@ -877,8 +877,8 @@ fn a_check_without_an_await_finds_the_cancellation() {
     }
 }
 
-/// 4.6b, 6.2c: a body waits for a token that is already cancelled, and lets other processes run. The body does not poll
-/// the future that it passed to `run_until_cancelled`.
+/// 4.6b, 6.2c: a body waits for a token that is already cancelled, and lets other processes run. The runtime does not
+/// poll the future that the body passes to `run_until_cancelled`.
 #[test]
 fn futures_of_a_cancelled_token_spend_the_budget() {
     within(60, || {

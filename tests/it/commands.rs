@@ -66,8 +66,8 @@ const LONG: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(1);
 
-/// A hand-written process that runs one closure in its first step. The process logs the answers of its commands and the
-/// results of the closures that it receives as messages.
+/// A hand-written process that runs one closure in its first step. The process logs the answers of its commands. The
+/// process also receives closures as messages, and logs the results of these closures.
 struct Notes<F> {
     begin: Option<F>,
     log: Arc<Mutex<Vec<String>>>,
@@ -170,7 +170,7 @@ fn a_command_times_out_without_being_polled() {
 
 /// 3.5a, 11: a command with a time limit of zero fails and does not reach its handler. An enormous time limit never
 /// expires. If a command has several time limits, the shortest limit applies. A time limit also applies if the process
-/// sets it while the command is in flight.
+/// sets the limit while the command is in flight.
 #[test]
 fn unusual_time_limits_of_a_command_are_accepted() {
     const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
@@ -367,8 +367,8 @@ fn a_command_can_be_cancelled_in_every_state() {
     noted.tell(&rt, |out| out.cancel_yield(Tag::<Ask>::chosen(9)).to_string());
     noted.tell(&rt, |out| out.cancel_yield(Tag::<Ask>::chosen(10)).to_string());
     assert_eq!(noted.log(), "asked, false, asked, 3, false, false");
-    // A command is cancelled while its answer is unread, and its tag is reused immediately. The old answer does not
-    // complete the new command.
+    // A command is cancelled while its answer is unread, and the tag of the command is reused immediately for a new
+    // command. The unread answer does not complete the new command.
     noted.tell(&rt, |out| {
         out.perform_as(Tag::chosen(11), Ask(1)).unwrap();
         String::from("asked")
@@ -464,8 +464,8 @@ fn cancelling_very_many_answered_commands_takes_linear_time() {
     });
 }
 
-/// 1.3d, 3.3a: a step cancels very many commands whose tags the process has chosen, the newest command first. Another
-/// step cancels commands that were dispatched after an earlier step. Meanwhile, very many other commands wait for their
+/// 1.3d, 3.3a: a step cancels very many commands whose tags the process has chosen, the newest command first. A later
+/// step cancels commands that were already dispatched. During this second step, very many other commands wait for their
 /// dispatch. Both steps take linear time. Each command that is not cancelled before its dispatch reaches the handler.
 /// These commands reach the handler in the order in which the process performed the commands.
 #[test]
@@ -1074,8 +1074,8 @@ fn the_future_of_a_handler_may_drive_the_runtime() {
     });
 }
 
-/// 3.2c: a handler panics while it holds the completion of another command. Both commands fail with the text of the
-/// panic, for each kind of handler, and for commands with and without a time limit.
+/// 3.2c: a handler panics while the handler holds the completion of a second command. Both commands fail with the text
+/// of the panic, for each kind of handler, and for commands with and without a time limit.
 #[test]
 fn each_command_of_a_panicking_handler_fails_with_the_text_of_the_panic() {
     struct Boom;
@@ -1251,7 +1251,7 @@ impl Command for Block {
     type Reply = ();
 }
 
-/// A gate that blocks closures until the test opens the gate. The gate counts the closures that have reached it.
+/// A gate that blocks closures until the test opens the gate. The gate counts the closures that have reached the gate.
 #[derive(Default)]
 struct Gate {
     waiting: AtomicUsize,
@@ -1333,7 +1333,7 @@ fn the_blocking_pool_accepts_exactly_as_many_jobs_as_its_bounds_allow() {
             inside.reached(2);
             inside.open();
             futures::future::join_all(all).await.into_iter().collect::<Result<Vec<()>, _>>()?;
-            // The queue has a free place again.
+            // The queue is no longer full.
             ctx.host().spawn_blocking(|| ()).await
         });
         rt.block_on(body).unwrap();
@@ -1341,8 +1341,8 @@ fn the_blocking_pool_accepts_exactly_as_many_jobs_as_its_bounds_allow() {
     });
 }
 
-/// 3.2a, 4.9c: if a process drops the handle of its queued blocking job, or exits, the job never runs. The place of the
-/// job in the queue becomes free.
+/// 3.2a, 4.9c: if a process drops the handle of its queued blocking job, or exits, the job never runs. A new job can
+/// then take the place of this job in the queue.
 #[test]
 fn an_abandoned_blocking_job_frees_its_place_in_the_queue() {
     within(20, || {
@@ -1362,7 +1362,8 @@ fn an_abandoned_blocking_job_frees_its_place_in_the_queue() {
         let third = rt.spawn_blocking(|| 3);
         assert!(is_full());
         drop(first);
-        // A command takes the free place in the queue. Then the process that has performed this command is killed.
+        // A command takes the place of the dropped job in the queue. Then the process that has performed this command
+        // is killed.
         let inside = gate.clone();
         let asks = rt.spawn(async move |ctx: Context| ctx.perform(Block(inside)).await);
         rt.block_on(asks.started()).unwrap();
@@ -1491,8 +1492,8 @@ fn idle_threads_of_the_blocking_pool_exit() {
     }
 }
 
-/// 3.2a: with an idle time of zero, the threads of the pool exit as soon as they are idle. The pool still runs every
-/// job of a burst. The pool also runs every job that arrives at the moment when a thread exits.
+/// 3.2a: with an idle time of zero, each thread of the pool exits as soon as the thread is idle. The pool still runs
+/// every job of a burst. The pool also runs every job that arrives at the moment when a thread exits.
 #[test]
 fn a_pool_runs_every_job_although_each_idle_thread_exits_immediately() {
     for threads in [1, 2, 5] {
@@ -1549,16 +1550,16 @@ fn twice() -> Runtime {
     Runtime::builder().workers(0).handle(|c: Twice| c.0 * 2).build().unwrap()
 }
 
-/// 1.3b, 3.3a: an inline handler answers a command, and the future of the command is not polled until later. The future
-/// returns the answer when it is polled again, even in a later turn.
+/// 1.3b, 3.3a: an inline handler answers a command, and the future of the command is not polled until later. When the
+/// future is polled again, even in a later turn, the future returns the answer.
 #[test]
 fn an_inline_answer_is_kept_until_its_future_is_polled() {
     let rt = twice();
     let body = async |mut ctx: Context<()>| -> Result<_, Exit> {
         let mut first = Box::pin(ctx.perform(Twice(1)));
         assert!(futures::poll!(&mut first).is_pending());
-        // When this step returns, the inline handler answers `first`. Then the process performs more commands, and its
-        // turn ends.
+        // When this step returns, the inline handler answers `first`. Then the process performs more commands, and the
+        // turn of the process ends.
         assert_eq!(ctx.perform(Twice(2)).await?, 4);
         for n in 0..100 {
             assert_eq!(ctx.perform(Twice(n)).await?, 2 * n);
@@ -1576,9 +1577,9 @@ fn an_inline_answer_is_kept_until_its_future_is_polled() {
     assert_eq!(rt.block_on(handle).unwrap(), (2, 6));
 }
 
-/// 1.2b, 1.3d, 3.3a: if a command is cancelled in the step that performed it, the command never reaches its inline
-/// handler. If a command is detached, or is cancelled in a later step, the command still reaches its inline handler.
-/// The handlers run in the order in which the commands were performed, whether the handlers are inline or not.
+/// 1.2b, 1.3d, 3.3a: if a command is cancelled in the step that performed the command, the command never reaches its
+/// inline handler. If a command is detached, or is cancelled in a later step, the command still reaches its inline
+/// handler. The handlers run in the order in which the commands were performed, whether the handlers are inline or not.
 #[test]
 fn inline_handlers_run_in_the_order_of_their_commands() {
     struct Short(u64);
@@ -1701,11 +1702,11 @@ fn dropping_a_runtime_in_a_step_keeps_the_inline_command_of_the_step() {
     });
 }
 
-/// 1.3c, 1.3d: while a command is in flight, its future may move to a combinator, and the answer then wakes the
-/// combinator. The future may also move to another thread, and that thread drops the future.
+/// 1.3c, 1.3d: while a command is in flight, the future of the command may move into a combinator. The answer then
+/// wakes the combinator. The future may also move to another thread, and that thread drops the future.
 #[test]
 fn an_inline_command_may_move_to_another_waker_or_thread() {
-    /// If the command contains a value, the handler keeps the value and never answers. If the command contains `None`,
+    /// If the command contains a value, the handler stores the value and never answers. If the command contains `None`,
     /// the future of the handler answers in its first poll.
     struct Wait(Option<Arc<()>>);
     impl Command for Wait {

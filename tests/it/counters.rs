@@ -294,8 +294,8 @@ fn every_turn_is_measured_with_sample_every_step() {
             for one in all {
                 if workers == 0 { rt.block_on(one) } else { block_on(one) }.unwrap();
             }
-            // A turn is measured when it ends, shortly after its process has exited. After the workers have exited,
-            // every turn has been measured.
+            // A turn is measured at its end. The last turn of a process ends shortly after the exit of the process.
+            // After the workers have exited, every turn has been measured.
             let host = rt.host().clone();
             drop(rt);
             let metrics = host.metrics();
@@ -481,7 +481,7 @@ fn failures_and_restarts_are_counted() {
     assert_eq!(restarted(&|pid| rt.kill(pid).unwrap()), (2, 3));
 }
 
-/// 9.1a: a dead letter is counted once, even if the mailbox for dead letters is dropped before it is read.
+/// 9.1a: a dead letter is counted once, even if the mailbox for dead letters is dropped before the dead letter is read.
 #[test]
 fn an_unread_dead_letter_is_counted_once() {
     let rt = Runtime::builder().workers(0).build().unwrap();

@@ -1,5 +1,6 @@
-//! Section 9.5 of the specification. If a process fails and nothing receives its exit, the failure is reported once. By
-//! default, the report is printed on stderr. An observer receives the start and the exit of every process.
+//! Section 9.5 of the specification. If a process fails, and no process and no handle receives its exit, the failure is
+//! reported once. By default, the report is printed on stderr. An observer receives the start and the exit of every
+//! process.
 
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -155,7 +156,7 @@ fn an_unobserved_failure_is_printed_on_stderr() {
     }
 }
 
-/// 9.5a: an exit is not reported if a join handle, a link, a monitor or a supervisor receives it.
+/// 9.5a: if a join handle, a link, a monitor or a supervisor receives an exit, the exit is not reported.
 #[test]
 fn a_failure_is_not_printed_if_its_exit_is_received() {
     if let Some(role) = role() {

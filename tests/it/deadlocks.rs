@@ -41,7 +41,7 @@ pub(crate) fn settle(rt: &Runtime) {
     });
 }
 
-/// Calls `plant`, which spawns processes. Runs these processes until each of them waits, and returns the wait-for
+/// Calls `plant`, which spawns processes. Runs these processes until each process waits, and returns the wait-for
 /// graph.
 fn graph_of(plant: impl FnOnce(&Host)) -> WaitForGraph {
     let kept = Mutex::new(Vec::new());
@@ -163,8 +163,8 @@ fn several_calls_at_once_are_a_deadlock_if_no_callee_can_answer() {
     assert_eq!(plant("c").deadlocks, []);
 }
 
-/// 9.2e: a process has given its mailbox to another process. The process waits in a cycle, but the other process will
-/// free space in the mailbox. Therefore the cycle is no deadlock.
+/// 9.2e: a process has given its mailbox to another process. The process that has given its mailbox waits in a cycle,
+/// but the process that has received the mailbox will free space in the mailbox. Therefore the cycle is not a deadlock.
 #[test]
 fn a_process_is_not_deadlocked_if_another_process_reads_its_mailbox() {
     let graph = graph_of(|host| {
@@ -365,8 +365,9 @@ fn the_edge_of_a_join_belongs_to_the_process_that_polled_the_handle_last() {
     drop((other, passes));
 }
 
-/// 9.2e: a cycle is no deadlock if another event can end the wait of one of its processes. In this test, such an event
-/// is a message, the end of a sleep, the answer to a command, a time limit of the call, or the deadline of the process.
+/// 9.2e: a cycle is not a deadlock if a further event can end the wait of a process of the cycle. In this test, such an
+/// event is a message, the end of a sleep, the answer to a command, a time limit of the call, or the deadline of the
+/// process.
 #[test]
 fn a_cycle_that_another_event_can_end_is_no_deadlock() {
     let plant = |other: fn(&Host)| {
@@ -476,7 +477,7 @@ fn a_receive_after_a_dropped_receive_waits_for_a_message() {
     assert_eq!(rt.block_on(polls).unwrap(), 7);
 }
 
-/// 9.2e: a cycle is no deadlock if one of its processes also waits for a closure on the blocking pool.
+/// 9.2e: a cycle is not a deadlock if a process of the cycle also waits for a closure on the blocking pool.
 #[test]
 fn a_process_that_also_waits_for_a_blocking_closure_is_not_deadlocked() {
     crate::within(60, || {
@@ -514,8 +515,7 @@ enum Job {
 }
 
 /// Handles jobs. A worker waits only for workers with a higher number, and for processes that it has spawned, directly
-/// or indirectly. A worker also suspends workers with a higher number, and resumes them. Therefore, no cycle is
-/// possible.
+/// or indirectly. A worker also suspends and resumes workers with a higher number. Therefore, no cycle is possible.
 async fn worker(mut ctx: Context<Job>, above: Vec<Address<Job>>) -> Result<(), Exit> {
     loop {
         let Job::Ask(chance, reply) = ctx.receive().await? else { continue };
@@ -648,8 +648,8 @@ fn no_false_deadlock_is_reported_under_load() {
 }
 
 /// Observer that reads the graph at a special moment: the worker has recorded that the process `waits` is blocked, but
-/// the turn of `waits` has not ended. At this moment, the observer delays the worker. Meanwhile, the process `answers`
-/// answers the call of `waits`, and then calls `waits`.
+/// the turn of `waits` has not ended. At this moment, the observer delays the worker. During this delay, the process
+/// `answers` answers the call of `waits`, and then calls `waits`.
 #[derive(Default)]
 struct BeforeTheWait {
     pids: OnceLock<(Host, Pid, Pid)>,
@@ -1010,9 +1010,9 @@ fn each_kind_of_wait_in_block_on_is_an_edge_of_a_deadlock() {
     });
 }
 
-/// 9.2e: a process starts a join and a call, and then blocks its thread in `block_on`. Meanwhile, the process counts as
-/// waiting only for the future in `block_on`. If the runtime does not know which event completes this future, the
-/// process is not part of a deadlock.
+/// 9.2e: a process starts a join and a call, and then blocks its thread in `block_on`. While the process is inside
+/// `block_on`, the process counts as waiting only for the future in `block_on`. If the runtime does not know which
+/// event completes this future, the process is not part of a deadlock.
 #[test]
 fn a_process_in_block_on_does_not_wait_for_its_earlier_operations() {
     crate::within(60, || {
@@ -1056,8 +1056,8 @@ fn a_process_in_block_on_does_not_wait_for_its_earlier_operations() {
     });
 }
 
-/// 9.2c, 9.2e: two processes call each other alternately, one of them in `block_on` inside a step. Both edges of a
-/// cycle occur, but never at the same time, so no deadlock is reported.
+/// 9.2c, 9.2e: two processes call each other alternately. One of the two processes makes its calls in `block_on` inside
+/// a step. Both edges of a cycle occur, but never at the same time, so no deadlock is reported.
 #[test]
 fn an_answered_call_in_block_on_is_no_edge() {
     crate::within(60, || {
@@ -1125,7 +1125,8 @@ fn forwards(host: &Host, name: &'static str, to: &'static str, calls: Option<&'s
     host.process().name(name).spawn(body).unwrap();
 }
 
-/// Spawns a process with the name `name`. The process keeps its first request, and calls the process `callee`.
+/// Spawns a process with the name `name`. The process does not answer its first request, and calls the process
+/// `callee`.
 fn keeps_and_calls(host: &Host, name: &'static str, callee: &'static str) {
     let body = async move |mut ctx: Context<Question>| {
         let _kept = ctx.receive().await;
@@ -1141,7 +1142,7 @@ fn callees(host: &Host, pid: Pid) -> Vec<Option<Pid>> {
 }
 
 /// 9.2d, 9.2e: a forwarded reply is an edge to the process that must answer. The reply may have been forwarded several
-/// times. A process that has forwarded the reply belongs to no deadlock, even if it calls the caller.
+/// times. A process that has forwarded the reply belongs to no deadlock, even if this process calls the caller.
 #[test]
 fn the_receiver_of_a_forwarded_reply_is_part_of_a_deadlock() {
     let graph = graph_of(|host| {

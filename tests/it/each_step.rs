@@ -109,7 +109,7 @@ impl Handler<Ask> for Answers {
 }
 
 /// Starts a supervisor that has a second supervisor as a child. Also starts processes with each kind of `Work`: some of
-/// them are children of the two supervisors, and the others have no supervisor.
+/// these processes are children of the two supervisors, and the remaining processes have no supervisor.
 fn begin(host: &Host, log: &Log) {
     let child = |name: char, work| {
         let log = log.clone();

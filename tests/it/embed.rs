@@ -661,8 +661,8 @@ fn a_poll_of_a_guest_ends_after_one_long_step() {
     });
 }
 
-/// 8.1c: the future of a guest thread has a deadline, and many processes are runnable. The thread notices the deadline
-/// after the step in progress.
+/// 8.1c: the future of a guest thread has a deadline, and many processes are runnable. When the deadline passes during
+/// a step, the thread detects this after the step.
 #[test]
 fn a_call_of_block_on_runs_no_step_after_the_deadline_of_its_future() {
     within(60, || {
@@ -849,7 +849,7 @@ fn two_runtimes_do_not_disturb_each_other() {
     });
 }
 
-/// 8.3b: workers and guest threads keep some memory for their next spawn. This memory contains no reference to a host,
+/// 8.3b: workers and guest threads store some memory for their next spawn. This memory contains no reference to a host,
 /// so the host is dropped with its runtime.
 #[test]
 fn a_host_is_dropped_with_its_runtime() {
@@ -1160,8 +1160,8 @@ fn a_future_inside_a_task_of_tokio_has_no_budget_and_is_dropped_inside_the_conte
 }
 
 /// 4.6a, 8.1d: a step spawns a process and blocks its thread in `block_on`. The nested guest always has a process to
-/// run, because it has stolen another process from the queues of the step's worker. The spawned process runs
-/// nevertheless.
+/// run, because the guest has stolen a different process from the queues of the worker of this step. The spawned
+/// process runs nevertheless.
 #[test]
 fn a_nested_guest_with_an_endless_process_still_runs_the_queue_of_its_thread() {
     for workers in [0, 1] {
@@ -1460,8 +1460,8 @@ fn a_vacant_slot_wakes_several_waiting_guests() {
     poll(&mut late, &Waker::from(Arc::clone(&counts)));
     drop(seated.pop());
     assert_eq!(counts.0.load(Ordering::SeqCst), 1);
-    // Only a guest with a slot runs processes. A poll may return before it has run the process, because each poll has a
-    // time limit.
+    // Only a guest with a slot runs processes. Because each poll has a time limit, a poll may return before the process
+    // has run.
     let process = rt.spawn(async |_: Context| ());
     for _ in 0..100 {
         poll(&mut late, Waker::noop());

@@ -349,7 +349,8 @@ impl Stage {
             }
             [name, ref act @ ..] => {
                 let act = act.iter().map(|&word| word.to_owned()).collect();
-                // If the process has exited, it cannot act, so the error of the send is ignored.
+                // A process that has exited cannot execute the act. In this case the send fails, and the error of the
+                // send is ignored.
                 let _ = rt.send(self.whom(rt, name), Do::Act(act));
             }
             [] => unreachable!("no line is empty"),

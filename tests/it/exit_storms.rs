@@ -45,7 +45,7 @@ async fn member(mut ctx: Context<Msg>, linked: Arc<AtomicUsize>) -> Result<(), E
 
 /// Links `count` processes: process `n` is linked with each process in `links(n)`. Then makes process 0 fail, and
 /// asserts three facts:
-/// - Each process exits exactly once, and its exit names process 0 as the origin. A listener is linked with every
+/// - Each process exits exactly once, and the exit names process 0 as the origin. A listener is linked with every
 ///   process, and receives exactly one exit from each process.
 /// - The number of turns is linear, because each process needs at most two turns for its exit.
 /// - No worker needs a deep stack, because no function recurses along the links.
@@ -187,8 +187,8 @@ fn tree(strategy: fn() -> Supervisor, lives: &Lives, begin: impl Fn() + Clone + 
     let lives = lives.clone();
     let below = move || {
         let (fails, stays) = (lives.clone(), lives.clone());
-        // The child has no registered name. If it had a registered name, a second instance could never start. Then the
-        // test could not detect a supervisor that starts a second instance.
+        // The child has no registered name. If the child had a registered name, a second instance could never start.
+        // Then the test could not detect a supervisor that starts a second instance.
         let fails = Child::unnamed(move |ctx: Context<Do>| {
             let life = fails.begin(0);
             async move {
@@ -264,8 +264,8 @@ fn a_supervisor_that_is_killed_at_any_moment_leaves_no_child_behind() {
     }
 }
 
-/// 6.4g: a supervisor is killed while it starts a child. The supervisor leaves no child behind, and no child has two
-/// instances at a time.
+/// 6.4g: a supervisor is killed while the supervisor starts a child. The supervisor leaves no child behind, and no
+/// child has two instances at a time.
 #[test]
 fn a_supervisor_that_is_killed_while_it_starts_a_child_leaves_no_child_behind() {
     for strategy in STRATEGIES {
@@ -325,7 +325,7 @@ fn the_time_window_of_the_restart_intensity_is_half_open() {
             });
             let tree = host.spawn_process(Supervisor::one_for_one().intensity(2, ms(100)).add(child));
             host.sleep(ms(1_000)).await;
-            // If the supervisor does not fail, it starts one more instance, which never exits.
+            // If the supervisor does not fail, the supervisor starts one more instance, which never exits.
             let gives_up = begun < ends.len();
             assert_eq!(count.load(SeqCst), if gives_up { begun } else { begun + 1 }, "{ends:?}");
             assert_eq!(tree.is_finished(), gives_up);

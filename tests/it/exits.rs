@@ -1,4 +1,4 @@
-//! Section 9.5 of the specification: the runtime keeps a bounded list of the last abnormal exits.
+//! Section 9.5 of the specification: the runtime stores a bounded list of the last abnormal exits.
 
 use std::fmt;
 use std::sync::Arc;
@@ -144,7 +144,7 @@ impl fmt::Display for Counted {
 
 impl std::error::Error for Counted {}
 
-/// 9.5d: a record keeps the text of an error, but not the error.
+/// 9.5d: a record contains the text of an error, but not the error itself.
 #[test]
 fn a_record_does_not_keep_the_error_alive() {
     let rt = builder().build().unwrap();

@@ -318,8 +318,8 @@ fn a_worker_that_waits_in_block_on_is_explained() {
     });
 }
 
-/// 9.2g: a long step checks whether it should yield, but continues nevertheless. The finding distinguishes this step
-/// from a step that does not check.
+/// 9.2g: a long step calls `should_yield`, but continues although the call returns true. The finding distinguishes this
+/// step from a step that does not check.
 #[test]
 fn a_long_step_that_ignores_the_request_to_yield_is_explained() {
     within(60, || {
@@ -482,7 +482,7 @@ fn the_findings_have_the_order_of_their_variants() {
     rt.resume(suspended.pid()).unwrap();
 }
 
-/// 9.2g: an unbounded mailbox is a finding if it contains at least 1,000 messages and has never contained more
+/// 9.2g: an unbounded mailbox is a finding if the mailbox contains at least 1,000 messages and has never contained more
 /// messages than now.
 #[test]
 fn a_long_mailbox_is_explained() {
@@ -644,8 +644,8 @@ fn outstanding_work_prevents_the_finding_that_nothing_is_outstanding() {
     });
 }
 
-/// 9.2f: two processes on two workers send a message back and forth. Meanwhile, no explanation states that nothing is
-/// outstanding. After the last message, an explanation states that nothing is outstanding.
+/// 9.2f: two processes on two workers send a message back and forth. While messages are sent, no explanation states
+/// that nothing is outstanding. After the last message, an explanation states that nothing is outstanding.
 #[test]
 fn an_unread_message_prevents_the_finding_that_nothing_is_outstanding() {
     within(60, || {

@@ -149,9 +149,9 @@ impl Process for Greedy {
     }
 }
 
-/// 4.2e, 4.6b: if a process is always runnable, it uses up its budget and then waits behind the other processes. If the
-/// process returns `Again` or sends a message to itself, the budget is one step. If the process gets inline answers,
-/// the budget is 32 steps.
+/// 4.2e, 4.6b: if a process is always runnable, the process uses up its budget and then waits behind the other
+/// processes. If the process returns `Again` or sends a message to itself, the budget is one step. If the process gets
+/// inline answers, the budget is 32 steps.
 #[test]
 fn a_greedy_process_waits_behind_other_processes() {
     for (how, bound) in [(How::Again, 1), (How::Message, 1), (How::Inline, 32)] {
@@ -159,9 +159,9 @@ fn a_greedy_process_waits_behind_other_processes() {
     }
 }
 
-/// 4.2e, 4.6b: if an async body is always runnable, it uses up its budget and then waits behind the other processes.
-/// The budget is one call of `yield_now`, or 32 inline answers. If the mailbox is never empty, the budget is 128
-/// messages or events.
+/// 4.2e, 4.6b: if an async body is always runnable, the body uses up its budget and then waits behind the other
+/// processes. The budget is one call of `yield_now`, or 32 inline answers. If the mailbox is never empty, the budget is
+/// 128 messages or events.
 #[test]
 fn a_greedy_body_waits_behind_other_processes() {
     check("yields", 1, |host, steps| {

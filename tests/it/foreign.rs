@@ -272,7 +272,8 @@ fn a_panic_in_the_clone_or_drop_of_a_waker_affects_only_the_polling_thread() {
                     &mut |cx| assert!(Pin::new(&mut mailbox.receive()).poll(cx).is_pending()),
                     &mut |cx| assert!(Pin::new(&mut joined).poll(cx).is_pending()),
                     &mut |cx| assert!(Pin::new(&mut ended).poll(cx).is_pending()),
-                    // The sleep may already be over. A future must not be polled again after it was ready.
+                    // The sleep may already be over. After a future has returned `Ready`, the future must not be polled
+                    // again.
                     &mut |cx| slept = slept || Pin::new(&mut sleep).poll(cx).is_ready(),
                     &mut |cx| assert!(Pin::new(&mut call).poll(cx).is_pending()),
                 ];

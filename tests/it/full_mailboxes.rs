@@ -20,7 +20,7 @@ fn full(rt: &Runtime) -> (Address<Question>, Mailbox<Question>) {
 }
 
 /// 2.3d: a call that waits for free space sends its request when the mailbox has free space, and then receives the
-/// reply. An ordinary call fails, and its error names `call_wait`.
+/// reply. An ordinary call to a full mailbox fails, and the error of this call names `call_wait`.
 #[test]
 fn a_call_waits_for_free_space() {
     let rt = lone();

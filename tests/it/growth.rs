@@ -96,9 +96,9 @@ fn a_growing_mailbox_is_found_by_two_explanations() {
     assert_eq!(growing(&explained(&rt)), [(1_501, 1)]);
 }
 
-/// 9.2g: a mailbox that was read between two explanations is not reported as growing, even if it is longer than before.
-/// In one case, the process reads all messages. In the other case, the mailbox has a capacity, and the process reads
-/// only one message.
+/// 9.2g: a mailbox that was read between two explanations is not reported as growing, even if the mailbox is longer
+/// than at the first explanation. In one case, the process reads all messages. In the other case, the mailbox has a
+/// capacity, and the process reads only one message.
 #[test]
 fn a_mailbox_that_was_read_in_between_does_not_grow() {
     let capacities = [(MailboxCapacity::Unbounded, false), (MailboxCapacity::Reject(9_000), true)];

@@ -119,7 +119,8 @@ fn hooks_that_panic_have_no_effect() {
     });
 }
 
-/// 4.4a: a hook may use the runtime that calls it. The worker holds no lock during the call, and no wake-up is lost.
+/// 4.4a: a hook may use the runtime that calls the hook. The worker holds no lock during the call, and no wake-up is
+/// lost.
 #[test]
 fn hooks_may_use_their_runtime() {
     within(60, || {
@@ -153,8 +154,8 @@ fn hooks_may_use_their_runtime() {
     });
 }
 
-/// 4.4a: a park hook or an unpark hook blocks its worker. Meanwhile the other worker runs all tasks and fires the
-/// timers.
+/// 4.4a: a park hook or an unpark hook blocks its worker. While one worker is blocked, the other worker runs all tasks
+/// and fires the timers.
 #[test]
 fn a_hook_that_blocks_delays_only_its_worker() {
     for blocks_park in [true, false] {
@@ -191,8 +192,8 @@ fn a_hook_that_blocks_delays_only_its_worker() {
     }
 }
 
-/// 4.10b: if workers are pinned to cores, they run only on these cores. If a core does not exist, `build` returns an
-/// error.
+/// 4.10b: if workers are pinned to cores, the workers run only on these cores. If a core does not exist, `build`
+/// returns an error.
 #[cfg(feature = "affinity")]
 #[test]
 fn workers_are_pinned_to_cores() {

@@ -93,8 +93,8 @@ fn hosts_share_their_runtime() {
     );
 }
 
-/// 4.9a, 4.9b: the limit of live processes is exact. If a spawn is refused, its body is returned. The limit does not
-/// include processes that have exited.
+/// 4.9a, 4.9b: the limit of live processes is exact. If a spawn is refused, the body of the refused process is
+/// returned. The limit does not include processes that have exited.
 #[test]
 fn the_limit_of_processes_is_exact() {
     let rt = two();
@@ -290,8 +290,8 @@ fn the_limit_of_queued_messages_is_exact() {
     assert_eq!(deaf.send(()).unwrap_err().kind(), SendErrorKind::Full);
 }
 
-/// 4.9d: the limit of queued messages also works if the process receives selectively. When the process exits, its
-/// unread messages become dead letters.
+/// 4.9d: the limit of queued messages also works if the process receives selectively. When the process exits, the
+/// unread messages of the process become dead letters.
 #[test]
 fn the_limit_of_messages_works_with_selective_receives_and_dead_letters() {
     let rt = lone();

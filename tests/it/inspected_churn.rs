@@ -380,7 +380,7 @@ fn each_kind_of_inspection_is_safe_while_a_million_processes_start_and_exit() {
         }
         drivers.into_iter().for_each(|driver| block_on(driver).unwrap());
         assert!(inspector.has_seen_enough() && rt.counters().exited >= PROCESSES, "{:?}", inspector.progress);
-        // Only the permanent processes are left, and no inspection keeps data of an exited process alive.
+        // Only the permanent processes are left. No inspection still owns data of an exited process.
         let rows = rt.processes(&ProcessQuery::new());
         assert_eq!(rows.iter().map(|row| row.pid).collect::<Vec<_>>(), permanent);
         let metrics = rt.metrics();

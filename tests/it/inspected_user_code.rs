@@ -1,5 +1,6 @@
-//! Section 9.2 of the specification: while the runtime calls user code, it holds no lock that an inspection needs. Each
-//! kind of user code in this file blocks until the test opens a gate. Meanwhile, the test inspects the runtime.
+//! Section 9.2 of the specification: while the runtime calls user code, the runtime holds no lock that an inspection
+//! needs. Each kind of user code in this file blocks until the test opens a gate. While the user code blocks, the test
+//! inspects the runtime.
 
 use std::collections::BTreeSet;
 use std::future::pending;

@@ -35,7 +35,8 @@ type Kept = Vec<Box<dyn Any + Send>>;
 /// A message to a puppet: a function that the puppet calls.
 struct Act(Box<dyn FnOnce(&mut Context<Act>, &mut Kept) + Send>);
 
-/// Body of a puppet: receives functions and calls them. The puppet keeps the values that the functions add to its list.
+/// Body of a puppet. The puppet receives functions and calls these functions. The puppet has a list of values. The
+/// functions add values to this list.
 async fn puppet(mut ctx: Context<Act>) -> Result<(), Exit> {
     let mut kept = Kept::new();
     loop {
@@ -321,8 +322,8 @@ fn the_details_show_both_sides_of_a_join() {
 struct TenantId;
 struct Trace;
 
-/// 9.2b: the details contain the supervisor of the process, its inherited values, its steps, the time that counts
-/// towards its limit, and its memory.
+/// 9.2b: the details of a process contain its supervisor, its inherited values, its steps, and its memory. The details
+/// also contain the time that counts towards the time limit of the process.
 #[test]
 fn the_details_contain_the_supervisor_and_the_resources_of_a_process() {
     let rt = lone();
@@ -984,7 +985,7 @@ fn an_inspection_returns_while_all_workers_are_blocked() {
     });
 }
 
-/// 9.2c: one thread lists and inspects the processes in a loop. Meanwhile, two workers run short processes with
+/// 9.2c: one thread lists and inspects the processes in a loop. During this loop, two workers run short processes with
 /// names, groups, links and timers. These processes exit or are killed. Each row is plausible. A process that lives
 /// during the whole test is in each list exactly once.
 #[test]
@@ -1167,7 +1168,7 @@ fn each_way_to_read_a_bounded_mailbox_frees_its_memory() {
             }
             rt.block_on(step_aside());
         };
-        // After a burst, a hand-written process keeps its buffer until its next step.
+        // After a burst, a hand-written process does not free its buffer until its next step.
         let is_small = |kind: &str| {
             address.send(0).unwrap();
             settle();

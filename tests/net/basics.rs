@@ -48,7 +48,7 @@ fn round_trips(rt: &Runtime, clients: usize) -> Result<()> {
     })
 }
 
-/// 12.2a: on workers, each of many TCP connections gets back the bytes that it sends.
+/// 12.2a: on workers, each of many TCP clients gets back the bytes that the client sends.
 #[test]
 fn many_connections_echo_on_workers() {
     let rt = Runtime::builder().workers(2).build().unwrap();

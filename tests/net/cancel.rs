@@ -1,4 +1,4 @@
-//! Socket operations whose futures are dropped before they complete, and wakers that panic.
+//! Socket operations whose futures are dropped before the operations complete, and wakers that panic.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -224,7 +224,7 @@ fn a_dropped_future_does_not_disturb_the_other_futures() {
     });
 }
 
-/// Waker that panics either when it is woken or when it is dropped.
+/// Waker that panics. A field selects whether `wake` panics or the drop of the waker panics.
 struct Panics {
     in_wake: bool,
     called: std::sync::mpsc::Sender<()>,

@@ -19,7 +19,7 @@ fn pipe() -> (File, File) {
     let mut ends = [0; 2];
     // SAFETY: the array has room for both descriptors.
     assert_eq!(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_NONBLOCK | libc::O_CLOEXEC) }, 0);
-    // SAFETY: the descriptors are open, and this program uses them only through the two files.
+    // SAFETY: the descriptors are open, and this program uses the descriptors only through the two files.
     let own = |end| unsafe { OwnedFd::from_raw_fd(end) };
     (own(ends[0]).into(), own(ends[1]).into())
 }
@@ -159,10 +159,10 @@ fn the_end_of_a_child_process_is_awaited() {
     on_two(async |_| {
         // The child process runs until its input is closed.
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
-        // SAFETY: the call takes no pointer, so it cannot access memory of this program.
+        // SAFETY: the call takes no pointer, so the call cannot access memory of this program.
         let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), 0) };
         assert!(descriptor >= 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: the descriptor is open, and no other value owns it.
+        // SAFETY: the descriptor is open, and no other value owns the descriptor.
         let ended = Async::new(unsafe { OwnedFd::from_raw_fd(i32::try_from(descriptor).expect("a descriptor")) })?;
         let mut readable = Box::pin(ended.readable());
         assert!(futures::poll!(&mut readable).is_pending(), "the child process runs");
@@ -217,13 +217,13 @@ fn an_inotify_instance_is_awaited() {
     on_two(async |rt| {
         let folder = std::env::temp_dir().join(format!("procession-inotify-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
-        // SAFETY: the call takes no pointer, so it cannot access memory of this program.
+        // SAFETY: the call takes no pointer, so the call cannot access memory of this program.
         let descriptor = unsafe { libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC) };
         assert!(descriptor >= 0);
-        // SAFETY: the descriptor is open, and no other value owns it.
+        // SAFETY: the descriptor is open, and no other value owns the descriptor.
         let events = Async::new(unsafe { File::from_raw_fd(descriptor) })?;
         let path = std::ffi::CString::new(folder.as_os_str().as_encoded_bytes()).expect("no zero byte");
-        // SAFETY: the path is a string that ends with zero, and it lives longer than the call.
+        // SAFETY: the path is a string that ends with zero, and the path lives longer than the call.
         assert!(unsafe { libc::inotify_add_watch(events.as_raw_fd(), path.as_ptr(), libc::IN_CREATE) } >= 0);
         let (ready, is_ready) = futures::channel::oneshot::channel();
         let waits = rt.spawn(async move |_: procession::Context| -> Result<_, procession::Exit> {
@@ -256,9 +256,9 @@ fn a_terminal_is_read_and_written() {
             // SAFETY: the call takes no pointer, and the descriptor is open.
             assert_eq!(unsafe { libc::fcntl(descriptor, libc::F_SETFL, libc::O_NONBLOCK) }, 0);
         }
-        // SAFETY: the descriptor is open, and no other value owns it.
+        // SAFETY: the descriptor is open, and no other value owns the descriptor.
         let mut keyboard = Async::new(unsafe { File::from_raw_fd(master) })?;
-        // SAFETY: the descriptor is open, and no other value owns it.
+        // SAFETY: the descriptor is open, and no other value owns the descriptor.
         let mut terminal = Async::new(unsafe { File::from_raw_fd(slave) })?;
         for text in ["first\n", "second\n"] {
             let mut line = [0; 64];

@@ -47,9 +47,9 @@ fn limit_descriptors(most: usize) {
 
 /// 12.6a: if no descriptor is free, `accept` returns an error to the process that calls `accept`. When a descriptor is
 /// free again, `accept` succeeds, and the server serves the connection that waited in the queue of the system. If no
-/// descriptor is free, `connect` returns the same error. Between two calls of `accept`, a connection still waits in the
-/// queue of the system. Nevertheless the worker stays parked: no process runs, and the wait in the poller does not
-/// return.
+/// descriptor is free, `connect` returns the same error as `accept`. Between two calls of `accept`, a connection still
+/// waits in the queue of the system. Nevertheless the worker stays parked: no process runs, and the wait in the poller
+/// does not return.
 #[test]
 fn a_listener_reports_that_no_descriptor_is_free_and_recovers() {
     if role().is_none() {
@@ -80,7 +80,7 @@ fn a_listener_reports_that_no_descriptor_is_free_and_recovers() {
                 Err(error) => {
                     assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
                     failed.fetch_add(1, SeqCst);
-                    // The process calls `accept` again only after it has received a message.
+                    // The process calls `accept` again only after the process has received a message.
                     ctx.receive().await?;
                 }
             }
@@ -100,7 +100,7 @@ fn a_listener_reports_that_no_descriptor_is_free_and_recovers() {
         }
         let since = rt.counters() - parked;
         assert_eq!((since.polls, failures.load(SeqCst)), (0, attempt), "one attempt for each message");
-        // An unneeded wake-up may wake the worker in the poller once. The worker then parks again.
+        // One unneeded wake-up may wake the worker in the poller. The worker then parks again.
         assert!(since.parks <= 1, "{} parks without a free descriptor", since.parks);
         if attempt == 5 {
             drop(filled.pop());
@@ -163,8 +163,8 @@ fn registered_sockets(rt: &Runtime) -> u64 {
     trace.events.iter().rfind(|event| event.track == *track).expect("a value").count
 }
 
-/// 12.3b: a process that is killed inside a socket operation leaks no descriptor, and its sockets are no longer
-/// registered with the poller. When the runtime and the last socket are dropped, the poller is closed.
+/// 12.3b: a process that is killed inside a socket operation leaks no descriptor, and the sockets of the process are no
+/// longer registered with the poller. When the runtime and the last socket are dropped, the poller is closed.
 #[test]
 fn killed_processes_leak_no_descriptor() {
     if role().is_none() {
@@ -288,11 +288,12 @@ fn an_interrupted_system_call_is_never_visible() {
         again_with(an_interrupted_system_call_is_never_visible, "child", 120, |_| {}).passed();
         return;
     }
-    // SAFETY: a `sigaction` consists of integers and an optional function pointer. Zero is valid for all of them.
+    // SAFETY: a `sigaction` consists of integers and an optional function pointer. Zero is valid for each of these
+    // integers and for the optional function pointer.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     // The action has no flag `SA_RESTART`, so an interrupted system call returns `EINTR`.
     action.sa_sigaction = ignore as *const () as usize;
-    // SAFETY: `action` is valid during the call. The handler does nothing, so it may run in each context.
+    // SAFETY: `action` is valid during the call. The handler does nothing, so the handler may run in each context.
     assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) }, 0);
     let threads = Arc::new(Mutex::new(Vec::new()));
     let started = Arc::clone(&threads);
@@ -365,10 +366,11 @@ fn an_interrupted_system_call_of_a_guest_or_of_the_helper_thread_is_never_visibl
         again(an_interrupted_system_call_of_a_guest_or_of_the_helper_thread_is_never_visible, "child", 120).passed();
         return;
     }
-    // SAFETY: a `sigaction` consists of integers and an optional function pointer. Zero is valid for all of them.
+    // SAFETY: a `sigaction` consists of integers and an optional function pointer. Zero is valid for each of these
+    // integers and for the optional function pointer.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = ignore as *const () as usize;
-    // SAFETY: `action` is valid during the call. The handler does nothing, so it may run in each context.
+    // SAFETY: `action` is valid during the call. The handler does nothing, so the handler may run in each context.
     assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) }, 0);
     let is_over = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&is_over);
@@ -404,8 +406,8 @@ fn an_interrupted_system_call_of_a_guest_or_of_the_helper_thread_is_never_visibl
     interrupts.join().unwrap();
 }
 
-/// 12.3b, 12.3c: if a `connect` is dropped before the connection is established, its socket is closed. If the process
-/// of a pending `connect` is killed, its socket is closed too.
+/// 12.3b, 12.3c: if a `connect` is dropped before the connection is established, the socket of this `connect` is
+/// closed. If the process of a pending `connect` is killed, the socket is closed too.
 #[test]
 fn a_dropped_connect_closes_its_socket() {
     if role().is_none() {
@@ -470,8 +472,9 @@ fn calls_of_workers(name: &str) -> Option<Vec<i64>> {
     Some(calls)
 }
 
-/// 12.1b: before the first socket, all idle workers park. Afterwards, one idle worker waits in the poller, and the
-/// other workers park. If the workers never reach this state, the time limit of the child process ends the test.
+/// 12.1b: before the first socket, all idle workers park. After the creation of the first socket, one idle worker waits
+/// in the poller, and the other workers park. If the workers never reach this state, the time limit of the child
+/// process ends the test.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn one_idle_worker_waits_in_the_poller_and_the_others_park() {

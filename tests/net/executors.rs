@@ -133,7 +133,7 @@ async fn traffic(rt: &Runtime) {
     }
 }
 
-/// Waker that records whether it was woken.
+/// Waker that sets a flag when the waker is woken.
 #[derive(Default)]
 struct Flag(AtomicBool);
 

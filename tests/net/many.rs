@@ -31,10 +31,10 @@ fn a_thousand_listeners_work() {
     });
 }
 
-/// 12.6d: a shutdown with 1,000 open connections returns, and all connections are closed. In the first run, the
-/// processes exit when they are cancelled, so the shutdown kills no process. In the second run, the processes ignore
-/// the cancellation, and the shutdown kills the processes at its deadline. In the second run, one additional process
-/// sleeps until a time after the deadline. The shutdown kills this process too, so the sleep never ends.
+/// 12.6d: a shutdown with 1,000 open connections returns, and all connections are closed. In the first run, each
+/// process exits when the process is cancelled, so the shutdown kills no process. In the second run, the processes
+/// ignore the cancellation, and the shutdown kills the processes at its deadline. In the second run, one additional
+/// process sleeps until a time after the deadline. The shutdown kills this process too, so the sleep never ends.
 #[test]
 fn a_shutdown_closes_a_thousand_connections() {
     // The sleep and the deadline use timers of the same runtime. So if the machine is slow, both timers fire late.
@@ -130,7 +130,7 @@ fn ten_thousand_idle_connections_need_little_memory() {
         ran.passed();
         let is_result = |line: &&str| line.contains(" idle connections");
         let lines: String = ran.stdout.split_inclusive('\n').filter(is_result).collect();
-        // The test program hides the text of `println!` if the test passes, but it does not hide the text of `write!`.
+        // If the test passes, the test program hides the text of `println!`, but does not hide the text of `write!`.
         write!(std::io::stderr(), "{lines}").unwrap();
         return;
     }
@@ -204,8 +204,8 @@ fn ten_thousand_idle_connections_need_little_memory() {
     clients.join().unwrap();
 }
 
-/// 12.6b: while 500 connections are idle, one active connection makes its round trips. Afterwards, each idle connection
-/// receives a byte.
+/// 12.6b: while 500 connections are idle, one active connection makes its round trips. After these round trips, each
+/// idle connection receives a byte.
 #[test]
 fn an_active_connection_works_among_many_idle_connections() {
     on_two(async |rt| {

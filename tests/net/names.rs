@@ -8,7 +8,8 @@ use procession::*;
 
 use crate::{on_two, with, within};
 
-/// 12.2c: a name is resolved on the blocking pool. An address needs no lookup, even if the caller passes it as text.
+/// 12.2c: a name is resolved on the blocking pool. An address needs no lookup, even if the caller passes the address as
+/// text.
 #[test]
 fn names_and_addresses_are_resolved() {
     on_two(async |_| {
@@ -70,8 +71,8 @@ fn the_error_for_an_invalid_address_names_the_address() {
     });
 }
 
-/// 12.2c: after the end of the runtime, all operations of a socket fail with the same kind of error, even if they look
-/// up a name.
+/// 12.2c: after the end of the runtime, all operations of a socket fail with the same kind of error, even the
+/// operations that look up a name.
 #[test]
 fn after_the_end_of_the_runtime_a_name_and_an_address_give_the_same_kind_of_error() {
     within(60, || {

@@ -31,8 +31,8 @@ fn a_socket_can_be_sent_in_a_message() {
     });
 }
 
-/// 9.1c, 12.3b: if a process is killed inside a read, its socket is closed, and the peer reads the end of the stream.
-/// The socket is also closed if its process is killed in a write, in `accept`, or in `readable`.
+/// 9.1c, 12.3b: if a process is killed inside a read, the socket of this read is closed, and the peer reads the end of
+/// the stream. The socket is also closed if its process is killed in a write, in `accept`, or in `readable`.
 #[test]
 fn a_killed_process_closes_its_socket() {
     on_two(async |rt| {
@@ -128,7 +128,7 @@ fn a_process_can_use_a_socket_of_another_runtime() {
     });
 }
 
-/// 12.3a: a socket outlives the process that created it.
+/// 12.3a: a socket outlives the process that created the socket.
 #[test]
 fn a_socket_outlives_its_creator() {
     on_two(async |rt| {

@@ -209,8 +209,8 @@ fn a_killed_peer_ends_only_its_connection() {
     });
 }
 
-/// 12.6b: a peer sends nothing, so the time limit of a read from this peer expires. Meanwhile another connection is
-/// served. Afterwards, the connection of the silent peer still works.
+/// 12.6b: a peer sends nothing, so the time limit of a read from this peer expires. While this read waits, a second
+/// connection is served. After the time limit has expired, the connection of the silent peer still works.
 #[test]
 fn a_read_from_a_silent_peer_times_out_and_delays_no_other_connection() {
     on_two(async |rt| {

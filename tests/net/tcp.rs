@@ -62,7 +62,7 @@ fn a_vectored_transfer_of_many_buffers_continues_without_waiting() {
     });
 }
 
-/// 12.2a: two processes use the two halves of a stream. Afterwards, the two halves become one stream again.
+/// 12.2a: two processes use the two halves of a stream. After these transfers, the two halves become one stream again.
 #[test]
 fn the_halves_of_a_stream_work_in_two_processes_and_reunite() {
     const BYTES: usize = 4 << 20;

@@ -39,8 +39,8 @@ impl Drop for SocketPath {
     }
 }
 
-/// 12.2a: streams connect to the path of a listener, and get back the bytes that they send. After a client has shut
-/// down its write direction, the client reads the end of the stream.
+/// 12.2a: each of several clients connects to the path of a listener, and gets back the bytes that the client sends.
+/// After a client has shut down its write direction, the client reads the end of the stream.
 #[test]
 fn streams_connect_to_a_path() {
     on_two(async |rt| {
@@ -120,9 +120,9 @@ fn datagrams_reach_the_socket_that_they_were_sent_to() {
     });
 }
 
-/// 12.2a: two processes use the two halves of a Unix stream. Afterwards, the two halves become one stream again. If the
-/// write half is dropped, the peer reads the end of the stream. If the write half is forgotten, the peer does not read
-/// the end of the stream.
+/// 12.2a: two processes use the two halves of a Unix stream. After these transfers, the two halves become one stream
+/// again. If the write half is dropped, the peer reads the end of the stream. If the write half is forgotten, the peer
+/// does not read the end of the stream.
 #[test]
 fn the_halves_of_a_unix_stream_work_in_two_processes_and_reunite() {
     const BYTES: usize = 4 << 20;

@@ -6,8 +6,8 @@ use procession::net::{UnixDatagram, UnixListener, UnixStream};
 use crate::unix::SocketPath;
 use crate::{on_two, poll_once, with, within};
 
-/// 12.2a: a datagram socket with a name in the abstract namespace receives a packet, and its receiver can answer this
-/// packet.
+/// 12.2a: a datagram socket with a name in the abstract namespace receives a packet, and the receiver of the packet can
+/// answer this packet.
 #[test]
 #[cfg(target_os = "linux")]
 fn datagrams_reach_a_name_in_the_abstract_namespace() {

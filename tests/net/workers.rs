@@ -66,7 +66,8 @@ fn a_wake_up_of_a_guest_does_not_wake_the_worker_in_the_poller() {
             Ok((TcpListener::bind("127.0.0.1:0").await?, count.load(SeqCst)))
         });
         let (_listener, before) = block_on(opens).unwrap();
-        // The worker becomes the timekeeper before it calls the function of `on_thread_park`.
+        // The worker becomes the timekeeper before the worker calls the function that the test has passed to
+        // `on_thread_park`.
         while parks.load(SeqCst) == before {
             thread::yield_now();
         }
@@ -105,8 +106,7 @@ fn a_cancellation_wakes_the_worker_in_the_poller_before_it_calls_a_foreign_waker
     within(60, || {
         let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).build().unwrap();
         let _socket = UdpSocket::from_std_in(rt.host(), std::net::UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
-        // In some rounds, the parked worker does not wait in the poller yet. In these rounds, the test does not reach
-        // the race that it tests.
+        // In some rounds, the parked worker does not wait in the poller yet. In these rounds, the race does not happen.
         for _ in 0..50 {
             let token = CancelToken::new();
             let (ends, end) = mpsc::channel();
@@ -265,8 +265,8 @@ fn sockets_survive_the_replacement_of_a_blocked_worker() {
 }
 
 /// 12.4c: six steps call `block_in_place`, but the runtime may start only two replacement threads. Four of these steps
-/// block all four threads, namely the two workers and the two replacement threads. Afterwards, the runtime still serves
-/// the connection.
+/// block all four threads, namely the two workers and the two replacement threads. When the steps have returned, the
+/// runtime still serves the connection.
 #[test]
 fn sockets_survive_more_blocked_steps_than_replacement_threads() {
     within(120, || {

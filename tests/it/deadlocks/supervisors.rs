@@ -142,7 +142,7 @@ fn a_child_that_was_cancelled_before_its_stop_is_no_deadlock() {
     rt.block_on(supervisor).unwrap_err();
 }
 
-/// 9.2e: a child with a time limit is killed at the end of the time limit. Therefore the wait for this child is no
+/// 9.2e: a child with a time limit is killed at the end of the time limit. Therefore the wait for this child is not a
 /// deadlock. If the cancellation of the supervisor has a time limit, the wait is not a deadlock either.
 #[test]
 fn a_shutdown_with_a_time_limit_is_no_deadlock() {

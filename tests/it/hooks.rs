@@ -147,8 +147,8 @@ fn hooks_may_use_their_runtime() {
         while ran.load(Ordering::SeqCst) < 200 {
             thread::yield_now();
         }
-        // The runtime owns its hooks, and the hooks own the host. These two references form a reference cycle. To break
-        // the cycle, the test takes the host out of the hooks.
+        // The runtime owns its hooks, and the hooks own the host. These references are part of a reference cycle. To
+        // break the cycle, the test takes the host out of the hooks.
         let own = host.lock().unwrap().take();
         drop(own);
     });

@@ -1678,15 +1678,21 @@ fn a_nested_turn_keeps_the_inline_command_of_the_outer_turn() {
     assert_eq!(rt.block_on(outer).unwrap(), (2, 20));
 }
 
-/// A step with a pending inline command drops another runtime. The other runtime has two processes. Neither of these
-/// processes has run, because no thread drives the other runtime. The step still gets the answer of its own command.
+/// A step with a pending inline command drops another runtime. The other runtime has two processes. The first process
+/// got the answer to its own inline command, and waits. The second process has not run. The step still gets the answer
+/// to its own command.
 #[test]
 fn dropping_a_runtime_in_a_step_keeps_the_inline_command_of_the_step() {
     within(30, || {
         let rt = twice();
         let outer = rt.spawn(async |ctx: Context| {
             let other = twice();
-            let waits = other.spawn(async |ctx: Context| ctx.perform(Twice(1)).await.map(|_| ctx.sleep(Duration::MAX)));
+            let waits = other.spawn(async |ctx: Context| {
+                ctx.perform(Twice(1)).await?;
+                ctx.sleep(Duration::MAX).await;
+                Ok::<_, Failure>(())
+            });
+            other.block_on(waits.started()).unwrap();
             let never = other.spawn(async |_: Context| {});
             let mut sleep = Box::pin(ctx.sleep(Duration::from_secs(3600)));
             assert!(futures::poll!(&mut sleep).is_pending());

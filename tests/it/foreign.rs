@@ -20,7 +20,7 @@ use procession::*;
 
 use crate::{shut_down, two, within};
 
-/// A message whose `Clone` and `Hash` panic if its flag is set.
+/// A message whose `Clone` panics if its flag is set.
 #[derive(Debug)]
 struct Sensitive(bool, Arc<()>);
 
@@ -31,7 +31,10 @@ impl Clone for Sensitive {
     }
 }
 
-impl Hash for Sensitive {
+/// A key whose `Hash` panics if its flag is set.
+struct SensitiveKey(bool);
+
+impl Hash for SensitiveKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         assert!(!self.0, "in a hash");
         state.write_u8(1);
@@ -75,14 +78,21 @@ fn a_panic_in_the_clone_of_a_message_affects_only_the_sender() {
     });
 }
 
-/// 11: if the key function of a pool panics for a message, the sender of this message panics. In this test, the key
-/// function panics because the `Clone` of the message panics. The pool continues to work.
+/// 11: if the key function of a pool panics for a message, or if the `Hash` of the key panics, the sender of this
+/// message panics. The pool continues to work.
 #[test]
 fn a_panic_in_the_hash_of_a_key_affects_only_the_sender() {
+    /// Which code panics for a message.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Panics {
+        Nothing,
+        KeyFunction,
+        Hash,
+    }
     within(30, || {
         let rt = two();
         let (told, hears) = mpsc::channel();
-        let member = move |mut ctx: Context<Sensitive>| {
+        let member = move |mut ctx: Context<Panics>| {
             let told = told.clone();
             async move {
                 loop {
@@ -93,20 +103,24 @@ fn a_panic_in_the_hash_of_a_key_affects_only_the_sender() {
                 Ok::<(), Exit>(())
             }
         };
-        let pool = rt.spawn_pool(Pool::new(2, member).by_key(|message: &Sensitive| message.clone()));
-        let message = || Sensitive(false, Arc::new(()));
+        let pool = rt.spawn_pool(Pool::new(2, member).by_key(|message: &Panics| {
+            assert_ne!(*message, Panics::KeyFunction, "in the key function");
+            SensitiveKey(*message == Panics::Hash)
+        }));
         // Before the pool has started, messages wait in the queue of the pool. If the key function panics for such a
         // message in the process of the pool, the pool ends.
         block_on(pool.started()).unwrap();
-        pool.send(message()).unwrap();
+        pool.send(Panics::Nothing).unwrap();
         hears.recv().unwrap();
-        let panics = || Sensitive(true, Arc::new(()));
-        assert!(catch_unwind(AssertUnwindSafe(|| pool.send(panics()))).is_err());
-        let to = pool.address();
-        let inside = rt.spawn(async move |_: Context| to.send(panics()));
-        assert!(matches!(block_on(inside), Err(Exit::Panicked(_))));
-        pool.send(message()).unwrap();
-        hears.recv().unwrap();
+        for (panics, text) in [(Panics::KeyFunction, "in the key function"), (Panics::Hash, "in a hash")] {
+            assert!(catch_unwind(AssertUnwindSafe(|| pool.send(panics))).is_err());
+            let to = pool.address();
+            let inside = rt.spawn(async move |_: Context| to.send(panics));
+            let Err(Exit::Panicked(reason)) = block_on(inside) else { panic!("the sender panics") };
+            assert!(reason.as_str().contains(text), "{reason}");
+            pool.send(Panics::Nothing).unwrap();
+            hears.recv().unwrap();
+        }
     });
 }
 

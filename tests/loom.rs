@@ -43,6 +43,7 @@
 //! - poller_opens_without_rearm: first_socket
 //! - timekeeper_only_tries_lock: guest_asks_against_worker
 //! - poll_without_wait_takes_wake_up: guest_asks_against_guest
+//! - poller_forgets_wake_ups: guest_asks_against_stop
 //! - guest_polls_for_outside: helper_against_guest
 //! - outside_wait_is_not_noted: last_worker_against_outside
 //! - poller_ignores_token: push_against_poller

@@ -65,7 +65,7 @@ impl<S> Turns<S> {
     pub(super) fn stop(&self) {
         // A thread that already waits in the poller has read the flag before this store. The wake-up ends the wait of
         // this thread. No other call can take the wake-up, because the waiting thread holds the lock `calls`.
-        self.is_stopped.store(true, Ordering::SeqCst);
+        self.is_stopped.store(!planted!("poller_forgets_wake_ups"), Ordering::SeqCst);
     }
 
     /// Calls the system with the time limit of `wait`. Returns false if another thread uses the poller, or if the call
@@ -94,7 +94,8 @@ impl<S> Turns<S> {
             is_timekeeper && std::mem::take(&mut calls.is_woken) || waits && self.is_stopped.load(Ordering::SeqCst);
         match call(&mut calls.system, if is_over { Some(Duration::ZERO) } else { limit }) {
             Called::Events { woken } => {
-                calls.is_woken |= woken && !is_timekeeper && !planted!("poll_without_wait_takes_wake_up");
+                let is_for_timekeeper = woken && !is_timekeeper && !planted!("poll_without_wait_takes_wake_up");
+                calls.is_woken |= is_for_timekeeper && !planted!("poller_forgets_wake_ups");
                 true
             }
             // The caller checks for work and waits again.

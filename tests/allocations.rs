@@ -121,6 +121,38 @@ fn the_memory_of_exited_processes_is_reused() {
     assert!(allocations <= 100, "{allocations} allocations for 1000 processes");
 }
 
+/// 9.1c: the metric `MemoryMetrics::blocks` grows by the memory that the crate allocates for new processes. After the
+/// exit of the processes, the crate frees most of this memory, and the metric shrinks.
+#[cfg(not(procession_plain_memory))]
+#[test]
+fn the_metric_of_the_blocks_counts_the_memory_for_new_tasks() {
+    const COUNT: usize = 20_000;
+    let _alone = SERIAL.lock();
+    let rt = runtime();
+    let spawn = || (0..COUNT).map(|_| rt.spawn(idle)).collect::<Vec<_>>();
+    let end = |all: Vec<procession::JoinHandle<(), u64>>| {
+        all.iter().for_each(|handle| handle.abort());
+        rt.block_on(async {
+            for handle in all {
+                let _ = handle.await;
+            }
+        });
+    };
+    let blocks = || rt.metrics().memory.blocks as isize;
+    // Other tests may have left free blocks. These processes use the free blocks.
+    let warm = spawn();
+    let (before, (all, _, bytes)) = (blocks(), counted(spawn));
+    let grown = blocks() - before;
+    let of_process = grown / COUNT as isize;
+    assert!((200..=300).contains(&of_process), "{of_process} bytes of blocks for each process");
+    assert!(grown <= bytes, "{grown} bytes of blocks, but only {bytes} allocated bytes");
+    end(warm);
+    let ((), _, freed) = counted(|| end(all));
+    let shrunk = before + grown - blocks();
+    assert!(shrunk >= grown / 2, "{shrunk} bytes of blocks were freed, but {grown} bytes were allocated");
+    assert!(shrunk <= -freed, "{shrunk} bytes of blocks were freed, but the memory changed by {freed} bytes");
+}
+
 /// An empty mailbox stores a message of up to 24 bytes in its slot. Storing such a small message in the slot needs no
 /// allocation.
 #[test]

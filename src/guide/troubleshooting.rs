@@ -10,8 +10,8 @@
 //! | a message was sent but not handled | [A message is missing](#a-message-is-missing) |
 //! | a call or a command waits forever | [A call never returns](#a-call-never-returns) |
 //! | a process does not exist any more | [A process has disappeared](#a-process-has-disappeared) |
-//! | a process panics with *there is no reactor running* | The process awaits a future of tokio without the context of tokio: see [chapter 6](super::tutorial::embedding) of the tutorial. |
-//! | a command fails with `NoHandler` | No handler is registered for the type of the command: see [chapter 3](super::tutorial::commands). |
+//! | a process panics with *there is no reactor running* | [No reactor is running](#no-reactor-is-running) |
+//! | a command fails with `NoHandler` | [A command has no handler](#a-command-has-no-handler) |
 //! | the compiler reports an error in the code of a body | [The code does not compile](#the-code-does-not-compile) |
 //!
 //! Each section begins with the call that shows the cause, and then shows the output of this call. Then the section
@@ -654,6 +654,60 @@
 //! | `cancelled` | The process was asked to exit, its deadline passed, or its scope ended. | The text after `cancelled` is the reason. |
 //! | `killed` | The process was killed, or did not exit within the grace period of its cancellation. | Let the process exit within the grace period. |
 //! | no record | The process exited normally, was refused at its spawn, or was cancelled or killed during a shutdown; or later records have displaced its record. | Await the join handle, or call [`monitor`](crate::SelfHandle::monitor). |
+//!
+//! # No reactor is running
+//!
+//! The process awaits a future of tokio, but its thread is not in the context of a tokio runtime. The record of the exit
+//! contains the panic message of tokio. For most types of tokio, the record also contains the source line that created
+//! the future:
+//!
+//! ```
+//! # use procession::{Context, Runtime};
+//! # async fn fetch(_: Context) { tokio::time::sleep(std::time::Duration::from_secs(1)).await }
+//! # let rt = Runtime::builder().workers(0).build()?;
+//! # assert!(rt.block_on(rt.spawn(fetch)).is_err());
+//! println!("{}", rt.last_exits()[0]);
+//! # let text = rt.last_exits()[0].to_string();
+//! # assert!(text.contains("::fetch panicked at "), "{text}");
+//! # assert!(text.contains(": there is no reactor running, must be called from the context of a Tokio 1.x runtime ("));
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+//!
+//! ```text
+//! <1-9f3c.0.1> app::fetch panicked at src/fetch.rs:8:5: there is no reactor running, must be called from the context of
+//!     a Tokio 1.x runtime (58.4ms after the start, mailbox 0)
+//! ```
+//!
+//! Pass the handle of a tokio runtime to `Builder::tokio` (feature `tokio`): see [chapter
+//! 6](super::tutorial::embedding) of the tutorial.
+//!
+//! # A command has no handler
+//!
+//! A command fails with [`Failure::NoHandler`](crate::Failure::NoHandler) if no handler is registered for its type. If
+//! the process passes the error on, the process fails, and the record of its exit names the command:
+//!
+//! ```
+//! # use procession::{Command, Context, Exit, Runtime};
+//! # struct Query;
+//! # impl Command for Query { type Reply = u64; }
+//! # async fn report(ctx: Context) -> Result<u64, Exit> { Ok(ctx.perform(Query).await?) }
+//! # let rt = Runtime::builder().workers(0).build()?;
+//! # assert!(rt.block_on(rt.spawn(report)).is_err());
+//! println!("{}", rt.last_exits()[0]);
+//! # let text = rt.last_exits()[0].to_string();
+//! # let name = std::any::type_name::<Query>();
+//! # let end = format!("::report failed: no handler is registered for the command {name}; add one with `Builder::handler` (");
+//! # assert!(text.contains(&end), "{text}");
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+//!
+//! ```text
+//! <1-9f3c.0.1> app::report failed: no handler is registered for the command app::Query; add one with `Builder::handler`
+//!     (843µs after the start, mailbox 0)
+//! ```
+//!
+//! The table `Handlers` in the view `Registry` of the console (key `9`) lists the types of the registered handlers. See
+//! [chapter 3](super::tutorial::commands) of the tutorial for the registration of handlers.
 //!
 //! # The code does not compile
 //!

@@ -43,8 +43,8 @@ impl Client {
 
     /// Sends the request once. Then starts a thread that repeats the request, at most once per interval, until the
     /// client is stopped.
-    pub(crate) fn repeat(mut self, name: &str, interval: Duration) -> Repeated {
-        let request = request(name, "");
+    pub(crate) fn repeat(mut self, name: &str, fields: &str, interval: Duration) -> Repeated {
+        let request = request(name, fields);
         self.ask(&request).expect("the console replies");
         let stopped = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&stopped);

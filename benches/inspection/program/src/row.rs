@@ -28,10 +28,12 @@ pub(crate) enum Row {
     Attached,
     /// A request of a console, once in each [`INTERVAL`].
     Requests(&'static str),
+    /// The request `process` for a process that waits for a message, once in each [`INTERVAL`].
+    Process,
 }
 
 impl Row {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::Nothing,
         Self::TraceOfAnotherType,
         Self::Trace,
@@ -43,6 +45,15 @@ impl Row {
         Self::Requests("processes"),
         Self::Requests("workers"),
         Self::Requests("run_times"),
+        Self::Process,
+        Self::Requests("wait_for_graph"),
+        Self::Requests("explain"),
+        Self::Requests("last_exits"),
+        Self::Requests("supervision_tree"),
+        Self::Requests("names"),
+        Self::Requests("groups"),
+        Self::Requests("timers"),
+        Self::Requests("handlers"),
     ];
 
     pub(crate) fn name(self) -> String {
@@ -55,6 +66,7 @@ impl Row {
             Self::SampleEveryStep => "`Builder::sample_every_step`".into(),
             Self::Attached => "an attached console that sends no requests".into(),
             Self::Requests(request) => format!("a console that sends `{request}` 100 times per second"),
+            Self::Process => "a console that sends `process` 100 times per second".into(),
         }
     }
 
@@ -74,15 +86,25 @@ impl Row {
             }
             Self::Requests(request) => {
                 let (rt, client) = with_console(builder);
-                let client = client.repeat(request, INTERVAL);
-                let time = run(&rt, messages);
-                let rate = client.stop();
-                // The rate of a short run is not reliable.
-                assert!(time < 0.2 || rate > 80.0, "the console sent only {rate} requests per second");
-                time
+                requested(&rt, client, messages, request, "")
+            }
+            Self::Process => {
+                let (rt, client) = with_console(builder);
+                let waiting = rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await);
+                requested(&rt, client, messages, "process", &format!(r#", "pid": "{}""#, waiting.pid()))
             }
         }
     }
+}
+
+/// Measures a run in which the client repeats a request.
+fn requested(rt: &Runtime, client: client::Client, messages: u64, name: &str, fields: &str) -> f64 {
+    let client = client.repeat(name, fields, INTERVAL);
+    let time = run(rt, messages);
+    let rate = client.stop();
+    // The rate of a short run is not reliable.
+    assert!(time < 0.2 || rate > 80.0, "the console sent only {rate} requests per second");
+    time
 }
 
 fn built(builder: Builder) -> Runtime {

@@ -637,7 +637,7 @@ impl Display for Outcome {
 }
 
 impl Outcome {
-    /// Returns the result as one line of JSON. The words consist of letters, so they need no escapes.
+    /// Returns the result as one line of JSON. The words consist of letters, so the words need no escapes.
     fn json(&self) -> String {
         let Totals { files, unreadable, bytes, words } = &self.totals;
         let top = self.top.iter().map(|(word, count)| format!("[\"{}\",{count}]", String::from_utf8_lossy(word)));

@@ -287,7 +287,7 @@ trait Work {
     fn poll_cancelled(&self, keys: &mut WatchKeys, cx: &Context<'_>) -> Poll<()>;
 
     /// Removes the wakers that [`poll_cancelled`](Self::poll_cancelled) has stored for `keys`. The task calls this
-    /// function when it ends.
+    /// function when the task ends.
     fn unwatch(&self, keys: &mut WatchKeys);
 
     /// Calls `f`, which is code of the handler. If `f` drops the completion of this command without an answer, the

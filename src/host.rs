@@ -225,7 +225,7 @@ impl fmt::Debug for Host {
     }
 }
 
-/// Contents of a new control block. The function that allocates a control block must call [`fill`](Self::fill) itself.
+/// Contents of a new control block. The function that allocates a control block must itself call [`fill`](Self::fill).
 /// Then `fill` writes each field only once, at the final address of the field. A later copy of the fields would be
 /// slow. The loads of such a copy are wider than the stores that first wrote the fields. A processor cannot forward the
 /// bytes of several narrow stores to one wide load.

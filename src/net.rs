@@ -2,7 +2,7 @@
 //!
 //! The sockets need no other runtime and no reactor thread. One idle worker waits for the sockets and for the timers in
 //! one system call (epoll, kqueue or IOCP, through the crate `mio`). When a socket becomes ready, this worker queues
-//! the process that waits for the socket, and usually runs the process itself.
+//! the process that waits for the socket, and usually the same worker runs the process.
 //!
 //! ```
 //! use futures::{AsyncReadExt, AsyncWriteExt};
@@ -40,8 +40,8 @@
 //! # The runtime of a socket
 //!
 //! A socket belongs to a runtime, not to a process. The functions that create a socket, such as `bind`, `connect`,
-//! `pair` and `from_std`, use the runtime of the calling thread. A thread has a runtime while it runs a process, a
-//! handler (except a blocking handler), or the future of [`Runtime::block_on`](crate::Runtime::block_on) or
+//! `pair` and `from_std`, use the runtime of the calling thread. A thread has a runtime while the thread runs a
+//! process, a handler (except a blocking handler), or the future of [`Runtime::block_on`](crate::Runtime::block_on) or
 //! [`Runtime::run`](crate::Runtime::run). On any other thread, pass a [`Host`](crate::Host) to the function that has
 //! the same name with the suffix `_in`. Creating a socket fails if the thread has no runtime and the call passes no
 //! host. A thread in `block_on` or `run` may have to wait for one of the 48 slots of the runtime, which workers and
@@ -106,8 +106,8 @@
 //! Each future and each `poll_…` function of this module is cancel safe, unless its documentation states that the
 //! future or the function is not cancel safe. For example, a read that is dropped before it completes has taken no
 //! bytes. The combinators of the crate `futures` are not always cancel safe. For example, a dropped `read_exact` has
-//! moved an unknown number of bytes from the socket to the buffer of the caller, and a dropped `write_all` may have
-//! written a part of its bytes.
+//! moved an unknown number of bytes from the socket to the buffer of the caller. A dropped `write_all` may have written
+//! a part of its bytes.
 
 // This folder imports `platform`, `process`, `host` and the file `runtime/enqueue.rs`. The type `Threads` of
 // `runtime/enqueue.rs` is the scheduler of a runtime. The poller is not in this folder, but in `platform/poller`. The

@@ -96,7 +96,7 @@ pub trait Observer: Send + Sync + 'static {
     /// or the type of an async body's function or closure. `name` is the name that the
     /// [builder](crate::ProcessBuilder::name) of the process registered. The process has not run yet, so `name` is
     /// never a name that the process itself has registered. For each process, the runtime calls this method first,
-    /// before it calls [`transition`](Self::transition).
+    /// before the runtime calls [`transition`](Self::transition).
     fn started(&self, pid: Pid, name: Option<&str>, type_name: &'static str) {}
 
     /// A process has failed. The report contains the exit, the pid, the name, the type and the parent of the process,

@@ -2,9 +2,9 @@
 //! sockets, random numbers, the memory allocator, and several small types. Most files with unsafe code are in this
 //! folder.
 //!
-//! This folder imports no other folder. The other folders get time, threads and random numbers only from this folder,
-//! so the model checkers and the simulation can replace the time, the threads and the random numbers. The code of this
-//! folder does not use processes, tasks or run queues.
+//! This folder imports no other folder. The other folders get time, threads and random numbers only from this folder.
+//! Therefore the model checkers and the simulation can replace the time, the threads and the random numbers. The code
+//! of this folder does not use processes, tasks or run queues.
 
 pub(crate) mod alloc;
 pub(crate) mod by_value;

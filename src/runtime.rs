@@ -119,8 +119,8 @@ static NODES: AtomicU32 = AtomicU32::new(1);
 /// [`run`](Self::run) or [`block_on`](Self::block_on). Without workers and guest threads, no process runs.
 ///
 /// The drop of the runtime kills the remaining processes. The drop waits up to one second for steps in progress. If a
-/// step does not return within this second, the drop prints the pid of the process of this step to stderr, and does not
-/// stop the thread of the step. If the runtime has no workers, a thread that polls a future of
+/// step does not return within this second, the drop prints the pid of the process of this step to stderr. The drop
+/// does not stop the thread of the step. If the runtime has no workers, a thread that polls a future of
 /// [`shutdown`](Self::shutdown) runs steps. While a thread polls such a future, the drop of the runtime does not wait
 /// for a step on this thread. The drop does not wait for closures that run on the blocking pool. The drop also does not
 /// wait until the system has ended the worker threads. Therefore the destructors of thread-local values of the workers
@@ -220,7 +220,7 @@ impl Runtime {
     /// only after the inner call has returned.
     ///
     /// On a worker thread of tokio's multi-threaded runtime, `future` may wait forever for a task of tokio that was
-    /// just spawned on this thread. The reason is that tokio stores such a task in the LIFO slot of the worker, and no
+    /// just spawned on this thread. The reason is that tokio stores such a task in the LIFO slot of the worker. No
     /// other worker of tokio takes the task from this slot. Call `tokio::task::block_in_place(|| rt.block_on(future))`
     /// instead, or await [`run`](Self::run). Without the feature `tokio` of this crate, a task of tokio must also wrap
     /// the call in `tokio::task::unconstrained`. Otherwise tokio limits the task to 128 operations in this call.

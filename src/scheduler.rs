@@ -215,7 +215,7 @@ pub(crate) struct Scheduler<T: Task> {
     /// True if the scheduler could not add a worker because all slots were occupied.
     lacks_slot: AtomicBool,
     /// One more than the highest number of a slot that was ever occupied. A search skips the slots from this number on,
-    /// because they were never occupied.
+    /// because these slots were never occupied.
     reached: AtomicUsize,
     /// Number of occupied slots.
     present: AtomicUsize,
@@ -495,9 +495,9 @@ impl<T: Task> Scheduler<T> {
         self.worker_slots[..self.reached.load(Ordering::SeqCst)].iter().any(|worker_slot| worker_slot.ask(label))
     }
 
-    /// Wakes the timekeeper, if there is one. The helper thread calls this function before it calls wakers. The
-    /// timekeeper then waits in the poller, which the helper thread has left. Without a timekeeper, this call is not
-    /// necessary: each worker that is awake checks the poller before it parks.
+    /// Wakes the timekeeper, if there is one. Before the helper thread calls wakers, the helper thread calls this
+    /// function. The timekeeper then waits in the poller, which the helper thread has left. Without a timekeeper, this
+    /// call is not necessary: each worker that is awake checks the poller before it parks.
     pub(super) fn wake_timekeeper(&self) {
         if let Some(slot) = self.idle.timekeeper() {
             self.idle.wake(slot);

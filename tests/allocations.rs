@@ -356,8 +356,8 @@ fn the_memory_of_a_query_depends_on_its_limit_and_not_on_the_number_of_processes
             let query = query.limit(limit);
             let (rows, peak) = peak_of(|| rt.processes(&query));
             assert_eq!(rows.len(), limit);
-            // The rows are in a binary heap, whose memory doubles when it is full. Then the rows are moved to the
-            // result. The names need less memory than the rows. The test harness may also allocate memory.
+            // The rows are in a binary heap. The memory of the heap doubles when the heap is full. Then the rows are
+            // moved to the result. The names need less memory than the rows. The test harness may also allocate memory.
             let most = 6 * limit * row + 32 * 1024;
             assert!(peak <= most as isize, "{column:?}: {peak} bytes for {limit} rows");
             // A peak of 0 would mean that nothing is counted.

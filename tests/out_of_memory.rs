@@ -125,8 +125,8 @@ fn a_failing_allocation_never_hangs_the_program() {
             let Some(status) = ran.status else { panic!("allocation {n} fails, and the program hangs: {ran:#?}") };
             if !status.success() {
                 assert_eq!(ran.signal(), Some(libc::SIGABRT), "allocation {n}: {ran:#?}");
-                // If async-task cannot allocate a task, it does not call `handle_alloc_error`. Instead, async-task
-                // prints its own message.
+                // If async-task cannot allocate a task, async-task does not call `handle_alloc_error`. Instead,
+                // async-task prints its own message.
                 let messages = ["memory allocation of", "aborting the process"];
                 assert!(messages.iter().any(|message| ran.stderr.contains(message)), "allocation {n}: {ran:#?}");
                 aborted.fetch_add(1, SeqCst);

@@ -25,7 +25,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("guide", &[]),
 ];
 
-/// Public modules that contain only re-exports. Like the root of the crate, they may name every folder.
+/// Public modules that contain only re-exports. Like the root of the crate, these modules may name every folder.
 const RE_EXPORTS: &[&str] = &["future", "supervisor"];
 
 /// Pairs of files. Each pair is an exception: the first file may import the second file, although the folder of the
@@ -272,9 +272,10 @@ fn only_these_files_read_the_state_of_the_thread() {
     );
 }
 
-/// Functions and a trait on which safety arguments rely, and the files that may use them. Most of these items create a
-/// proof, for example the proof that the calling thread is in the turn of a process. A `SAFETY` comment then relies on
-/// this proof. In the file `process::mailbox::receiver`, only a function for tests and models creates a proof.
+/// Functions and a trait on which safety arguments rely, and the files that may use these functions and this trait.
+/// Most of these items create a proof, for example the proof that the calling thread is in the turn of a process. A
+/// `SAFETY` comment then relies on this proof. In the file `process::mailbox::receiver`, only a function for tests and
+/// models creates a proof.
 const PROOFS: &[(&str, &[&str])] = &[
     ("InTurn::of_right()", &["process::state::runnable"]),
     ("InTurn::in_test()", &["process::mailbox::read_ahead"]),
@@ -492,7 +493,8 @@ fn main_rs_declares_every_file_of_integration_tests() {
 }
 
 /// Reads the list of promises. Returns the numbers of the promises, the numbers of the sections, and messages about
-/// wrong numbers. A number is wrong if it occurs twice, or if it does not belong to the section above it.
+/// wrong numbers. A number is wrong if it occurs twice, or if the number does not belong to the section that contains
+/// the number.
 fn promises(list: &str) -> (BTreeSet<String>, BTreeSet<String>, Vec<String>) {
     let (mut promises, mut headings, mut wrong) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
     let mut section = String::new();

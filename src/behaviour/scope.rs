@@ -57,7 +57,7 @@ struct State {
 
 impl fmt::Debug for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The formatter is user code, so the lock is not held while it runs.
+        // The formatter is user code, so the lock is not held while the formatter runs.
         let over = self.shared.state.lock().over;
         f.debug_struct("Scope").field("over", &over).finish_non_exhaustive()
     }

@@ -178,15 +178,15 @@ struct Ending {
 pub enum SupervisorMessage {
     /// Appends a child to the list of children. The answer is sent when the child has started. If the child exits
     /// before it has started, the answer is the exit of the child, and the child is removed. But if
-    /// [`TerminateChild`](Self::TerminateChild) stops the child before it has started, the rules of `TerminateChild`
-    /// determine whether the child is removed. If another child has the same name, the answer is [`Exit::Refused`]
-    /// with [`SpawnErrorKind::NameTaken`] or, if no instance of the other child runs,
+    /// [`TerminateChild`](Self::TerminateChild) stops the child before the child has started, the rules of
+    /// `TerminateChild` determine whether the child is removed. If another child has the same name, the answer is
+    /// [`Exit::Refused`] with [`SpawnErrorKind::NameTaken`] or, if no instance of the other child runs,
     /// [`SpawnErrorKind::AlreadyPresent`].
     StartChild(Child, Reply<Result<Pid, Exit>>),
     /// Stops a child. The supervisor keeps the specification of the child, but does not restart the child. A
     /// [temporary](RestartPolicy::Temporary) child is removed. An unnamed child that was added by
-    /// [`StartChild`](Self::StartChild) is also removed, because no later request could name it. When the child has
-    /// exited, the supervisor answers true. If there is no such child, the supervisor answers false.
+    /// [`StartChild`](Self::StartChild) is also removed, because no later request could name this child. When the child
+    /// has exited, the supervisor answers true. If there is no such child, the supervisor answers false.
     TerminateChild(ChildId, Reply<bool>),
     /// Restarts a child. If the child runs, the supervisor first stops the child. If the child is in its first start,
     /// the later children wait until the new instance has started. This request does not count towards the intensity,

@@ -228,11 +228,11 @@ fn finish<T: Send + 'static>(to: Replier<T>, value: T) -> Result<(), T> {
 /// [`CallError::Died`] if a process exits and an unread message in the mailbox of this process contains the `Reply`.
 /// The caller gets [`CallError::Died`] as soon as the exit is known.
 ///
-/// If a step drops the `Reply`, the caller gets the error at the end of the step, because only the end of the step
-/// shows whether the process exits. However, if the step then calls [`block_in_place`](crate::block_in_place()) or
-/// [`Runtime::block_on`](crate::Runtime::block_on), the caller gets [`CallError::Dropped`] at this call. If the step
-/// waits for the caller and blocks its thread without one of these two functions, the step waits forever. Such a step
-/// must block inside `block_in_place`.
+/// If a step drops the `Reply`, the caller gets the error at the end of the step. The reason is that only the end of
+/// the step shows whether the process exits. However, if the step then calls
+/// [`block_in_place`](crate::block_in_place()) or [`Runtime::block_on`](crate::Runtime::block_on), the caller gets
+/// [`CallError::Dropped`] at this call. If the step waits for the caller and blocks its thread without one of these two
+/// functions, the step waits forever. Such a step must block inside `block_in_place`.
 pub struct Reply<T: Send + 'static> {
     to: Option<Replier<T>>,
 }

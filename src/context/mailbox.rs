@@ -555,7 +555,7 @@ impl<M: Send + 'static> Mailbox<M> {
         self.me.control().inbox.take_delivered(receiver_turn)
     }
 
-    /// If this thread runs a step of the process, records that a receive operation was dropped while it was pending.
+    /// If this thread runs a step of the process, records that a pending receive operation was dropped.
     #[inline(never)]
     fn note_left(&mut self) {
         // If another receiver has replaced this receiver, the registration in the inbox may belong to the other

@@ -141,7 +141,7 @@
 //! only for a larger message, or if a second message arrives before the first message is read. After a burst, the
 //! buffer shrinks to 256 messages.
 //!
-//! The sender of the first message to a waiting process takes no lock: the sender wakes the process, writes the message
+//! The sender of the first message to a waiting process takes no lock. The sender wakes the process, writes the message
 //! into the slot, and queues the process. In the benchmark `ping-pong`, the slot reduces the cost of a message between
 //! two processes by a quarter.
 //!

@@ -142,5 +142,6 @@
 //! | [`Builder::sample_every_step`](crate::Builder::sample_every_step) | 5.61 [5.57, 5.72] |
 //!
 //! Each turn of this program takes 48 ns, so the trace reaches its limit of 50,000 events per second and skips nearly
-//! all turns. The cost for each turn does not depend on the length of the turn: a few nanoseconds for a skipped turn,
-//! and about 150 ns for a recorded turn. A program whose turns take 10 µs becomes 1.5 % slower with a flight recorder.
+//! all turns. The cost for each turn does not depend on the length of the turn. The cost is a few nanoseconds for a
+//! skipped turn, and about 150 ns for a recorded turn. A program whose turns take 10 µs becomes 1.5 % slower with a
+//! flight recorder.

@@ -395,7 +395,7 @@
 //!
 //! One call of `explain` cannot show that a mailbox grows, but a second call can show the growth. If the mailbox
 //! contains more messages than at the first call, and the oldest message is still the same, the finding is a
-//! [`GrowingMailbox`](crate::observe::Finding::GrowingMailbox), which contains the number of new messages:
+//! [`GrowingMailbox`](crate::observe::Finding::GrowingMailbox). This finding contains the number of new messages:
 //!
 //! ```text
 //! the mailbox of <1-9f3c.0.1> "log" app::log grew by 500 messages in 1.003s and holds 2500 messages, and the oldest message was not taken out; the process is Idle and does not receive

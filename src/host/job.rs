@@ -27,8 +27,8 @@ impl Schedule for Anywhere {
     }
 }
 
-/// Schedule function of every future. This function is passed to `async-task` as a function item, so it takes no space
-/// in the task.
+/// Schedule function of every future. This function is passed to `async-task` as a function item, so the function takes
+/// no space in the task.
 #[inline]
 pub(crate) fn schedule(runnable: Runnable<Held<Host>>, info: ScheduleInfo) {
     let source = if info.woken_while_running { WakeSource::Turn } else { WakeSource::Waiting(None) };

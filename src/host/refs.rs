@@ -5,8 +5,9 @@
 //! step of its process, the thread of the step stores the reference until the step ends. If the same process begins
 //! another sleep before the step ends, this sleep takes over the stored reference. The hand-over saves two changes of
 //! the reference count. Each such change is an atomic read-modify-write operation. (With the hand-over, setting and
-//! cancelling a time limit takes 0.89 of the CPU cycles that it takes without the hand-over.) A thread stores at most
-//! one reference. The futures of calls do not hand over references, because a hand-over made calls more expensive.
+//! cancelling a time limit takes 0.89 of the CPU cycles that the same work takes without the hand-over.) A thread
+//! stores at most one reference. The futures of calls do not hand over references, because a hand-over made calls more
+//! expensive.
 
 use std::num::NonZeroU64;
 use std::ops::Deref;

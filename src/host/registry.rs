@@ -96,8 +96,8 @@ pub(crate) fn defer_drops_of_hosts<R>(f: impl FnOnce() -> R) -> R {
 ///
 /// If all entries used one reference count, each spawn and each exit would contend for the cache line of this count.
 /// Therefore only a few thousand entries share one reference count. Each entry holds one reference to the shared value.
-/// The initial value of a reference count already includes the references of all entries that will share the count, so
-/// a spawn usually does not change the count.
+/// The initial value of a reference count already includes the references of all entries that will share the count.
+/// Therefore a spawn usually does not change the count.
 pub(crate) trait EntryHost: Sized {
     /// Stock of references. All references of a stock share one reference count, and are already included in this
     /// count.

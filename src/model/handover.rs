@@ -76,7 +76,7 @@ pub fn return_against_hand_over() {
 }
 
 /// The monitor thread calls `hand_over` with the number of a step. The call compares this number with the worker's
-/// current step. If the worker has already finished the step, the call must have no effect: the call must not count a
+/// current step. If the worker has already finished the step, the call must have no effect. The call must not count a
 /// step as handed over, and must not make a worker leave. If the step returns after the comparison, the next step may
 /// be handed over instead.
 pub fn late_hand_over_against_return() {

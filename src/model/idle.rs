@@ -446,7 +446,7 @@ pub fn guest_is_forgotten() {
     let poller = Waiter::here();
     assert!(run.as_mut().poll(&mut Context::from_waker(&poller.waker())).is_pending());
     let pusher = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
-    // Both guests sleep. The second guest is polled only after the push has woken it.
+    // Both guests sleep. The second guest is polled only after the push has woken this guest.
     poller.wait();
     while run.as_mut().poll(&mut Context::from_waker(&poller.waker())).is_pending() {
         poller.wait();

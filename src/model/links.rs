@@ -202,7 +202,7 @@ pub fn demonitor_against_exit() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// Makes a child exit. Then the child notifies the process that spawned and monitors it.
+/// Makes a child exit. Then the child notifies the process that spawned and monitors the child.
 fn end_and_tell(child: &Peer, watch: Watch<RefCounted<Peer>>) {
     child.end();
     watch.notify(child.pid, &Exit::Killed);

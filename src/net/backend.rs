@@ -69,9 +69,9 @@ impl Backend {
         host.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the runtime has shut down"))
     }
 
-    /// Ensures that a thread waits in the poller. Each operation calls this function before it waits. A worker waits in
-    /// the poller itself. In two cases, the calling thread does not wait in the poller, so another thread must wait
-    /// there:
+    /// Ensures that a thread waits in the poller. Each operation calls this function before the operation waits. A
+    /// worker itself waits in the poller. In two cases, the calling thread does not wait in the poller, so another
+    /// thread must wait there:
     /// - The thread is outside the runtime. Such a thread runs no tasks of the runtime.
     /// - The step of the worker was handed over. The step may block this thread until the socket is ready.
     ///
@@ -89,8 +89,8 @@ impl Backend {
     }
 }
 
-/// A panic in an operation leaves the backend in a valid state, because the scheduler catches the panics of user code
-/// and calls no user code under a lock.
+/// A panic in an operation leaves the backend in a valid state. The reason is that the scheduler catches the panics of
+/// user code and calls no user code under a lock.
 impl UnwindSafe for Backend {}
 impl RefUnwindSafe for Backend {}
 

@@ -157,7 +157,7 @@ impl<T: AsFd> Async<T> {
     /// descriptor. There is one exception: if the system has reported an error, or has reported that the other end is
     /// closed, the descriptor stays writable until [`write_with`](Self::write_with) gets [`io::ErrorKind::WouldBlock`].
     ///
-    /// Use this method in the same way as [`clear_readable`](Self::clear_readable): call this method before another
+    /// Use this method in the same way as [`clear_readable`](Self::clear_readable). Call this method before another
     /// library writes, and let the library write until the descriptor accepts no more data.
     pub fn clear_writable(&self) {
         self.io.clear(Direction::Write);

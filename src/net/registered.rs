@@ -285,7 +285,7 @@ impl<S: SystemSocket> Registered<S> {
         let mut pause = BudgetPause::default();
         poll_fn(move |cx| {
             // The closure must own the whole guard. If the closure owned only a copy of the key, the key in the guard
-            // would stay `None`, and the drop of the guard would remove no waker.
+            // would stay `None`. Then the drop of the guard would remove no waker.
             let waiter = &mut waiter;
             pause.poll(cx, |cx| match poll_ready(cx.waker(), &mut waiter.key) {
                 Poll::Ready(seen) => Poll::Ready(seen.map(drop)),

@@ -142,7 +142,7 @@ counters! {
     /// Messages that were accepted, but never read.
     ///
     /// When the receiver exits, its unread messages are counted. A dead letter is counted only once, even if the owner
-    /// of the mailbox for dead letters does not read it.
+    /// of the mailbox for dead letters does not read this dead letter.
     DeadLetters => dead_letters,
     /// Messages that an overflow policy dropped, because the mailbox was full.
     ///

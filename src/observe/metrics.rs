@@ -174,7 +174,7 @@ struct Here {
     sampled_turns: Cell<usize>,
     /// The processes of the sampled turns that this thread runs, outermost turn first.
     sampled: Cell<[Option<SampledProcess>; MAX_SAMPLED]>,
-    /// The block that this thread uses while it is in no slot.
+    /// The block that this thread uses while the thread is in no slot.
     outside: Cell<Option<Outside>>,
 }
 
@@ -192,7 +192,7 @@ thread_local! {
                 outside: Cell::new(None),
             }
         };
-    /// The block that this thread owns until it exits.
+    /// The block that this thread owns until the thread exits.
     static OWNED_BLOCK: Cell<Option<CounterBlock>> = const { Cell::new(None) };
 }
 
@@ -212,7 +212,7 @@ fn first_tick() -> u32 {
 pub(crate) struct SlotGuard {
     metrics: Arc<Metrics>,
     before: CurrentSlot,
-    /// The guard is not `Send`, because it must be dropped on the thread that created it.
+    /// The guard is not `Send`, because the guard must be dropped on the thread that created the guard.
     _here: PhantomData<*const ()>,
 }
 
@@ -350,8 +350,8 @@ impl Metrics {
     }
 
     /// Increments the number of ended exits. For the same exit, an earlier call of [`add_exited`](Self::add_exited) has
-    /// incremented the number of begun exits. The thread that runs the exit calls this function after it has woken the
-    /// task that awaits the join handle.
+    /// incremented the number of begun exits. The thread that runs the exit first wakes the task that awaits the join
+    /// handle, and then calls this function.
     #[inline]
     pub(crate) fn end_exit(&self) {
         // Release pairs with the acquire loads in `is_between_exits`. A thread that reads this incremented counter also

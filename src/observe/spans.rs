@@ -105,7 +105,7 @@ impl TracingObserver {
     }
 
     /// Creates an observer that also calls another observer. A runtime has only one observer. If your program has its
-    /// own observer, pass it to this function. Each method calls `next` inside the span of the process.
+    /// own observer, pass this observer to this function. Each method calls `next` inside the span of the process.
     pub fn with(next: impl Observer) -> Self {
         Self { next: Some(Box::new(next)), ..Self::new() }
     }

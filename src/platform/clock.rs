@@ -127,7 +127,7 @@ pub(crate) fn readings() -> u64 {
 #[derive(Debug)]
 pub(crate) struct VirtualTime {
     ns: AtomicU64,
-    /// True if the owner of the clock no longer advances it.
+    /// True if the owner of the clock no longer advances the clock.
     has_stopped: AtomicBool,
 }
 

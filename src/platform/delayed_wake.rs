@@ -1,6 +1,6 @@
-//! Delayed wake-ups of foreign wakers. A foreign waker is a waker that this crate did not create, so it is user code. A
-//! thread that holds a lock must not call a foreign waker: the waker may poll its task directly, and the task may take
-//! the same lock.
+//! Delayed wake-ups of foreign wakers. A foreign waker is a waker that this crate did not create, so a foreign waker is
+//! user code. A thread that holds a lock must not call a foreign waker: the waker may poll its task directly, and the
+//! task may take the same lock.
 //!
 //! The crate event-listener calls wakers while it holds the lock of its event. Therefore the code of this crate
 //! notifies events and drops listeners inside [`delay`]. To call a foreign waker, the code passes the waker to [`wake`]

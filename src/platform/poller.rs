@@ -48,7 +48,8 @@ pub(crate) struct SocketWait<'a> {
     pub(crate) waker: &'a Waker,
     /// Number of the descriptor or of the socket in the system.
     pub(crate) descriptor: u64,
-    /// True if the operation waits until it can write. False if it waits until it can read or accept.
+    /// True if the operation waits until the socket is writable. False if the operation waits until the socket can be
+    /// read or can accept a connection.
     pub(crate) is_write: bool,
 }
 

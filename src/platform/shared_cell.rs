@@ -131,8 +131,9 @@ impl<T, O> OwnerHalf<T, O> {
     #[inline]
     pub(crate) fn parts(&mut self) -> (&T, &mut O) {
         let shared = self.0.shared();
-        // SAFETY: only the `OwnerHalf` accesses `own`. There is one `OwnerHalf`, and it stays mutably borrowed as long
-        // as the result is used. Therefore, no other reference to `own` exists. `shared.value` is another field.
+        // SAFETY: only the `OwnerHalf` accesses `own`. There is one `OwnerHalf`, and the `OwnerHalf` stays mutably
+        // borrowed as long as the result is used. Therefore, no other reference to `own` exists. `shared.value` is
+        // another field.
         (&shared.value, unsafe { &mut *shared.own.get() })
     }
 

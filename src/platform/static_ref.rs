@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use crate::platform::sync::thread;
 
-    /// A value that one thread writes before it stores the reference to the value.
+    /// A value that one thread writes before this thread stores the reference to the value.
     struct WrittenOnce(UnsafeCell<u32>);
 
     // SAFETY: the test writes the value once. After this write, the test stores the only reference that other threads

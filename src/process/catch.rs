@@ -259,8 +259,8 @@ pub(crate) struct Guard(Option<Arc<PanicSafeWaker>>);
 
 impl Guard {
     /// Calls `poll` with a waker that does not panic. If the waker belongs to the task whose step this thread runs,
-    /// `poll` gets this waker without a wrapper, because a waker of the runtime does not panic. Any other waker is
-    /// wrapped in a `PanicSafeWaker`.
+    /// `poll` gets this waker without a wrapper. The reason is that a waker of the runtime does not panic. Any other
+    /// waker is wrapped in a `PanicSafeWaker`.
     pub(crate) fn over<T>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
         let waker = cx.waker();
         if Current::with(|current| current.is_own_waker(waker)) {

@@ -21,7 +21,7 @@ pub trait Command: Send + 'static {
     type Reply: Send + 'static;
 }
 
-/// A command whose handler sends several items and then one reply. The process decides when it pulls each item.
+/// A command whose handler sends several items and then one reply. The process decides when to pull each item.
 ///
 /// ```
 /// use procession::{Command, StreamCommand};

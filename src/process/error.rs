@@ -82,8 +82,8 @@ pub enum SendErrorKind {
     /// The tag of a command cannot be used. Either a command with this tag is still in flight, or the tag was not
     /// created by [`Tag::chosen`](crate::Tag::chosen).
     TagInUse,
-    /// The tag of an answer is unknown. The process never yielded a command with this tag. A tag that the process chose
-    /// itself also becomes unknown when the process reads the answer or cancels the command.
+    /// The tag of an answer is unknown. The process never yielded a command with this tag. A tag that the process
+    /// itself chose also becomes unknown when the process reads the answer or cancels the command.
     UnknownTag,
     /// An answer came too late: the command was already answered or cancelled.
     Spent,

@@ -272,7 +272,7 @@ impl fmt::Debug for MonitorRef {
 }
 
 /// Identifier of one command that a process has yielded. The answer has the same tag as its command. Compare a tag only
-/// with tags of the same process. A tag is never reused, unless the process [chose](Self::chosen) the tag itself.
+/// with tags of the same process. A tag is never reused, unless the process itself [chose](Self::chosen) the tag.
 pub struct Tag<C = Payload> {
     /// Sequence number of the command in its process, or the number that the process chose. The two top bits contain
     /// the kind of the tag.
@@ -288,7 +288,7 @@ pub struct Tag<C = Payload> {
 }
 
 impl<C> Tag<C> {
-    /// Bit that is set in every number that a process chose itself.
+    /// Bit that is set in every number that a process itself chose.
     pub(crate) const CHOSEN: u64 = 1 << 63;
     /// Bit that is set in the number of every command that took the inline path.
     const INLINE: u64 = 1 << 62;

@@ -83,9 +83,9 @@ impl Exit {
     ///
     /// A failed process keeps its exit, and therefore the error, until the memory of the process is freed. An
     /// [`Address`](crate::Address) of the process keeps this memory and the runtime's handlers alive. Therefore, an
-    /// error that contains an address of the failed process creates a reference cycle: the error, the memory of the
-    /// process and the handlers are never freed. For example, a [`SendError`](crate::SendError) contains the refused
-    /// message, and the message may contain the address of its sender.
+    /// error that contains an address of the failed process creates a reference cycle. The error, the memory of the
+    /// process and the handlers are then never freed. For example, a [`SendError`](crate::SendError) contains the
+    /// refused message, and the message may contain the address of its sender.
     pub fn failed(error: impl Into<BoxError>) -> Self {
         let error = match error.into().downcast::<Self>() {
             Ok(exit) => return *exit,
@@ -180,7 +180,7 @@ impl Exit {
 
     /// Returns the error inside this exit. If an error reports the exit of another process, the source of that error is
     /// the error inside the exit. The source must not be the exit itself. Otherwise, `Exit::failed` would find the exit
-    /// of the other process, and would use it as the exit of the failed process.
+    /// of the other process, and would use this exit as the exit of the failed process.
     pub(crate) fn source_of_other(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::InitFailed(error) => Some(&**error),

@@ -158,9 +158,10 @@ const _: () = assert!(size_of::<Failure>() <= 32);
 pub enum CallError {
     /// The request was refused, for this reason.
     Send(SendErrorKind),
-    /// The owner of the [`Reply`](crate::Reply) exited before it replied. Usually, the owner is the called process.
+    /// The owner of the [`Reply`](crate::Reply) exited before this owner replied. Usually, the owner is the called
+    /// process.
     Died(Exit),
-    /// The owner of the `Reply` dropped it without an answer.
+    /// The owner of the `Reply` dropped the `Reply` without an answer.
     Dropped,
     /// No process replied within the time limit.
     TimedOut,

@@ -154,7 +154,7 @@ impl Meter {
     }
 
     /// Checks whether another step may begin after this number of steps. Returns whether the caller must measure the
-    /// duration of the step and pass it to [`ran`](Self::ran).
+    /// duration of the step and pass this duration to [`ran`](Self::ran).
     ///
     /// # Errors
     /// Returns the exit of the process if the process has used all its steps.

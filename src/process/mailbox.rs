@@ -23,9 +23,8 @@
 //! If a receiver takes a message from the slot and stays registered, the state of the thread contains a note about the
 //! registration (`process::state::current`). The next receive operation removes the note. If the note still exists at
 //! the end of the turn, the body does not wait for a message, and a new message must not wake the body. Therefore, the
-//! end of the turn removes the registration ([`Inbox::unwait`]). If a receive operation was dropped while it was
-//! pending, the registration stays at the end of the turn. The inspection then shows that no operation waits
-//! ([`Inbox::note_left`]).
+//! end of the turn removes the registration ([`Inbox::unwait`]). If a pending receive operation was dropped, the
+//! registration stays at the end of the turn. The inspection then shows that no operation waits ([`Inbox::note_left`]).
 //!
 //! Urgent messages have a separate queue: see `urgent`. The runtime measures the time that some of the messages spend
 //! in the mailbox. The sender of a measured message always takes the lock: see `measured`.
@@ -107,7 +106,7 @@ pub(crate) struct Inbox<M> {
 }
 
 impl<M> Inbox<M> {
-    /// Creates an inbox with the capacity `bound`. If there is a `limit`, it can lower the capacity: see
+    /// Creates an inbox with the capacity `bound`. If there is a `limit`, the limit can lower the capacity: see
     /// [`MailboxCapacity::within`].
     #[inline(always)]
     pub(crate) fn new(bound: MailboxCapacity, limit: Option<usize>) -> Self {
@@ -233,9 +232,9 @@ impl<M> Inbox<M> {
         }
     }
 
-    /// Closes the inbox. The process exits, and the caller has the right to run it. If no process owns the inbox,
-    /// `turn` is `None`. A closed inbox refuses all messages and signals. Returns the content of the inbox, or `None`
-    /// if the inbox was empty.
+    /// Closes the inbox. The process exits, and the caller has the right to run the process. If no process owns the
+    /// inbox, `turn` is `None`. A closed inbox refuses all messages and signals. Returns the content of the inbox, or
+    /// `None` if the inbox was empty.
     ///
     /// This function wakes no waiting receiver or sender. [`take_wakers`](Self::take_wakers) takes the wakers of the
     /// receiver and of the senders later, when the exit is known. If this function woke the receiver, the receiver

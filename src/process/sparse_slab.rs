@@ -1,8 +1,8 @@
 //! Frees memory of a table after a burst of entries, although some entries of the table remain in use.
 //!
 //! The entries of a table cannot move, because their indices identify them. Therefore only the vacant entries behind
-//! the last used entry can be freed. To free them, the table visits all its entries, and sorts its list of vacant
-//! entries: the lowest indices come first.
+//! the last used entry can be freed. To free these vacant entries, the table visits all its entries, and sorts its list
+//! of vacant entries: the lowest indices come first.
 //!
 //! A table frees entries only if at most a quarter of its capacity is in use, and only in one of two cases. First case:
 //! the last quarter of the indices is vacant. The capacity then decreases by at least a quarter. Second case: the last

@@ -2,10 +2,10 @@
 //! reference counts. Therefore, a process and its task are one allocation. A reference has the size of one pointer if
 //! its type contains the message type of the process.
 //!
-//! This file contains unsafe code, because it implements a kind of `Arc` whose references may point to a prefix of the
-//! allocated value. The [cell](crate::task::cell) of a process uses these references. As in `Arc`, a value has a strong
-//! and a weak reference count. In this file, if a reference owns a *count*, it owns one unit of the strong or of the
-//! weak reference count. All strong references together own one weak count.
+//! This file contains unsafe code, because this file implements a kind of `Arc` whose references may point to a prefix
+//! of the allocated value. The [cell](crate::task::cell) of a process uses these references. As in `Arc`, a value has a
+//! strong and a weak reference count. In this file, if a reference owns a *count*, the reference owns one unit of the
+//! strong or of the weak reference count. All strong references together own one weak count.
 
 #![allow(unsafe_code)]
 
@@ -443,11 +443,11 @@ impl<T: HeaderFirst> Ref<T> {
     /// belong to the type whose layout `kind` contains.
     #[inline(always)]
     pub(crate) unsafe fn with(kind: &'static VTable, strong: u32, make: impl FnOnce(Header) -> T) -> Self {
-        // SAFETY: a `T` is `HeaderFirst`, so it contains a header, and the size of `T` is not zero. The size in the
+        // SAFETY: a `T` is `HeaderFirst`, so a `T` contains a header, and the size of `T` is not zero. The size in the
         // layout is not smaller.
         let at = unsafe { memory::take(kind.layout) }.cast::<T>();
-        // `Stepped::wake` and `Stepped::deliver` need the exposed provenance: they recover the pointer to the whole
-        // allocation from a reference to its first part.
+        // `Stepped::wake` and `Stepped::deliver` need the exposed provenance: these two functions recover the pointer
+        // to the whole allocation from a reference to its first part.
         let _ = at.as_ptr().expose_provenance();
         let value = make(Header::new(kind, strong));
         // SAFETY: the memory was allocated with a layout that is at least as large and as aligned as a `T`, and nothing

@@ -178,7 +178,8 @@ pub(crate) struct Yields {
     pending: AtomicU32,
     /// Whether some answers must be discarded when they arrive. The flag is written under the lock. Only the process
     /// itself reads the flag, without the lock. An old value of the flag does no harm. Another thread sets the flag
-    /// only for a command on the inline path. Such a command is checked under the lock when it moves to the table.
+    /// only for a command on the inline path. Such a command is checked under the lock when the command moves to the
+    /// table.
     recalled: AtomicBool,
     /// Whether a pending command may already have ended, for example because it was cancelled.
     overtaken: AtomicBool,

@@ -45,7 +45,7 @@ use crate::task::join::JoinHandle;
 ///
 /// If the runtime has no workers, up to 200 turns of the processes of the `LocalSet` may run between two turns of other
 /// processes. Inside a step of such a process, do not wait with [`Runtime::block_on`] for another process of the same
-/// `LocalSet`, because this call of [`Runtime::block_on`] does not poll the `LocalSet`.
+/// `LocalSet`. The reason is that this call of [`Runtime::block_on`] does not poll the `LocalSet`.
 ///
 /// The drop of the `LocalSet` kills its remaining processes, and runs their exits on this thread. If the `LocalSet` is
 /// passed to [`std::mem::forget`], even the drop of the runtime does not kill these processes. If a process drops its

@@ -136,8 +136,9 @@ pub struct Simulation {
     queue: Arc<ReadyQueue>,
     trace: Arc<Trace>,
     /// The unobserved failures. Each entry describes a crash report. The entry contains the pid of the process that
-    /// failed first, and the summary of the report as text. The list does not contain the exits themselves: the error
-    /// in an exit may contain a reference to the simulation, and the destructor of this error is user code.
+    /// failed first, and the summary of the report as text. The list does not contain the exits themselves. The reason
+    /// is that the error in an exit may contain a reference to the simulation, and the destructor of this error is user
+    /// code.
     unobserved: Arc<Mutex<Vec<(Pid, String)>>>,
     idle: Idle,
     /// Number of turns since the clock last moved.

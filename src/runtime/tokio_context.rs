@@ -59,7 +59,7 @@ impl TokioContext {
     }
 
     /// Returns a wrapper for the main function of a thread. The wrapper enters the context, and then calls `wrap`. If
-    /// `wrap` is `None`, the wrapper calls the main function itself. If there is no context, returns `wrap` unchanged.
+    /// `wrap` is `None`, the wrapper itself calls the main function. If there is no context, returns `wrap` unchanged.
     pub(crate) fn wrap(&self, wrap: Option<WrapThread>) -> Option<WrapThread> {
         #[cfg(feature = "tokio")]
         if self.handle.is_some() {

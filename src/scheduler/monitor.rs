@@ -250,8 +250,8 @@ impl<T: Task> Scheduler<T> {
         true
     }
 
-    /// Waits until the monitor has reported a long step. The worker of the step calls this function after it has seen
-    /// that the step was handed over. The next report of the worker then comes after the report of the monitor.
+    /// Waits until the monitor has reported a long step. After the worker of the step has seen that the step was handed
+    /// over, the worker calls this function. The next report of the worker then comes after the report of the monitor.
     pub(super) fn await_report(&self, slot: usize) {
         if self.options.observe.is_some() || self.metrics.recorder().is_on() {
             drop(self.worker_slots[slot].report.lock());

@@ -8,7 +8,7 @@
 //! If the owner always took the newest task, the oldest task might never run. Therefore there are two exceptions.
 //! First, if the queue is full, the owner takes the oldest tasks until half of the queue is empty. While the queue is
 //! full, each new task is added to the back of the deque instead. Second, every 1,024th time that the owner takes a
-//! task (`OLDEST_EVERY`), it takes the oldest task. This rule is for a queue that never becomes full, but always
+//! task (`OLDEST_EVERY`), the owner takes the oldest task. This rule is for a queue that never becomes full, but always
 //! contains a newer task.
 
 #[cfg(all(test, not(procession_loom)))]

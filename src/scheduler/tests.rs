@@ -1,4 +1,4 @@
-//! Tests of the scheduler. The tasks are closures, and each test advances the clock itself.
+//! Tests of the scheduler. The tasks are closures, and each test itself advances the clock.
 
 pub(crate) mod guest;
 mod steals;
@@ -382,8 +382,8 @@ fn a_worker_can_stop_its_own_scheduler() {
     });
 }
 
-/// A hook of a worker thread is user code, so it may drop the last handle of the runtime. When the thread calls this
-/// stop hook, the worker of this thread has already left its slot.
+/// A hook of a worker thread is user code, so the hook may drop the last handle of the runtime. When the thread calls
+/// this stop hook, the worker of this thread has already left its slot.
 #[test]
 fn a_stop_hook_can_wait_for_its_own_scheduler() {
     within(|| {

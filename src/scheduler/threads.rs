@@ -101,9 +101,9 @@ impl<T: Task> CountedThread<T> {
         Self { scheduler, thread: None }
     }
 
-    /// Registers the calling thread as the counted thread. The thread must call this function before it runs user code.
-    /// User code, for example a waker or a hook, may drop the last handle of the runtime on this thread. The drop then
-    /// waits for the exit of all other counted threads, but not for the calling thread.
+    /// Registers the calling thread as the counted thread. The thread must call this function before the thread runs
+    /// user code. User code, for example a waker or a hook, may drop the last handle of the runtime on this thread. The
+    /// drop then waits for the exit of all other counted threads, but not for the calling thread.
     pub(super) fn begins(&mut self) {
         let thread = this_thread();
         self.thread = Some(thread);
@@ -222,8 +222,8 @@ impl<T: Task> Scheduler<T> {
         self.ensure_poll_thread_if(|worker_threads| worker_threads.active == 0)
     }
 
-    /// Starts the helper thread if a thread has waited for a socket before, and all workers are blocked now. The
-    /// monitor calls this function after it has handed over a step.
+    /// Starts the helper thread if a thread has waited for a socket before, and all workers are blocked now. After the
+    /// monitor has handed over a step, the monitor calls this function.
     #[cfg(any(feature = "net", procession_loom))]
     pub(super) fn ensure_poll_thread_after_hand_over(self: &Arc<Self>) {
         let worker_threads = self.worker_threads.lock();
@@ -251,7 +251,7 @@ impl<T: Task> Scheduler<T> {
     }
 
     /// Starts the helper thread. The helper thread waits in the poller until the scheduler stops. A scheduler without
-    /// workers needs the helper thread, because a polled guest cannot wait in the poller: the executor of the guest
+    /// workers needs the helper thread, because a polled guest cannot wait in the poller. The executor of the guest
     /// parks the thread of the guest.
     ///
     /// # Errors

@@ -177,7 +177,7 @@ impl<T: Task> Worker<T> {
     }
 
     /// Runs `f`. During this call, the thread does not act as a worker. Therefore the tasks that `f` wakes enter a
-    /// shared queue. The woken tasks must not enter the local queues, because it may take a long time until this worker
+    /// shared queue. The woken tasks must not enter the local queues, because a long time may pass until this worker
     /// checks its local queues.
     fn without_worker<R>(f: impl FnOnce() -> R) -> R {
         struct Back<T: Task>(Option<Rc<Worker<T>>>);
@@ -261,7 +261,7 @@ impl<T: Task> Worker<T> {
 
     /// Queues a task in the global queue, so that the task runs after the local tasks. Only a worker with LIFO order
     /// calls this function. Returns false if this worker has no local task. In this case the caller need not wake
-    /// another worker, because this worker takes the task itself. If this worker leaves its slot or waits before it
+    /// another worker, because this worker itself takes the task. If this worker leaves its slot or waits before it
     /// takes the task, this worker then wakes another worker.
     #[cold]
     fn push_behind(&self, task: T) -> bool {
@@ -489,8 +489,8 @@ impl<T: Task> Worker<T> {
         let lacks_timekeeper = || self.scheduler.needs_timekeeper() && !planted!("idle_finder_wakes_no_timekeeper");
         if self.searching.take() && self.scheduler.idle.stop_searching() {
             // No other worker searches now. During the search of this worker, no push woke a worker. Therefore this
-            // worker checks now whether there are more tasks. A thread that pushes a task after this point wakes a
-            // worker itself. During the search of this worker, a previous timekeeper could not wake a worker either.
+            // worker checks now whether there are more tasks. A thread that pushes a task after this point itself wakes
+            // a worker. During the search of this worker, a previous timekeeper could not wake a worker either.
             // Therefore this worker also checks whether a timekeeper is needed.
             let is_needed = self.scheduler.has_work() || lacks_timekeeper();
             if is_needed && !planted!("idle_last_searcher_does_not_notify") {
@@ -640,8 +640,8 @@ impl<T: Task> Worker<T> {
         if scheduler.has_work() && !planted!("idle_no_second_look") {
             self.wake_up();
             // The task may have been pushed while this worker was still counted as a searching worker. A push during a
-            // search wakes no worker. Therefore this worker searches again, and wakes the next worker when it finds a
-            // task.
+            // search wakes no worker. Therefore this worker searches again. When this worker finds a task, this worker
+            // wakes the next worker.
             self.searching.set(self.searching.get() || scheduler.idle.start_searching(scheduler.present()));
             if !self.searching.get() {
                 // Enough workers search already, and one of them will find the task. Until a searching worker finds the
@@ -701,9 +701,9 @@ impl<T: Task> Worker<T> {
         self.scheduler.driver.now()
     }
 
-    /// A polled guest calls this function before it returns to its executor, if tasks may be left. Ends the search of
-    /// the guest. The executor may never poll the guest again. Therefore, if the queues of the guest or the global
-    /// queue contain a task, this function wakes another worker. If the queues of the guest are not empty, this
+    /// If tasks may be left, a polled guest calls this function before the guest returns to its executor. Ends the
+    /// search of the guest. The executor may never poll the guest again. Therefore, if the queues of the guest or the
+    /// global queue contain a task, this function wakes another worker. If the queues of the guest are not empty, this
     /// function also marks the slot as unattended, so that busy workers steal from the slot.
     #[cold]
     pub(super) fn return_to_executor(&self) {

@@ -595,7 +595,7 @@ impl<M: Send + 'static, T: Send + 'static> Process for EntryPoints<M, T> {
     }
 
     fn step(&mut self, events: Events<'_, M>, out: &mut StepOutput<'_, M>) -> Result<Next<T>, Exit> {
-        // The body of the entry point reads the mailbox itself. Therefore, this function does not read the events of
+        // The body of the entry point itself reads the mailbox. Therefore, this function does not read the events of
         // the step.
         if let Some((body, input)) = self.chosen.take() {
             if !events.are_of(out.control()) {

@@ -286,8 +286,8 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         // reference to the machine any more. `create` initialized the machine. The machine is dropped only here, and is
         // not accessed afterwards.
         unsafe { machine.drop_in_place() };
-        // SAFETY: this function has received the right to run the process and the reference counts, and passes them to
-        // `CellBase::finish`. A cell of this type begins with such a base.
+        // SAFETY: this function has received the right to run the process and the reference counts. This function
+        // passes the right and the counts to `CellBase::finish`. A cell of this type begins with such a base.
         unsafe { CellBase::<X::Message, X::Output, S>::finish(at, output, failure, left) };
     }
 }

@@ -198,7 +198,7 @@ impl<'a> Around<'a> {
     }
 
     /// Returns the exit for a step that panicked. If the step has dropped replies, these replies stay stored until step
-    /// 7 of the exit, because a panic in `close` or in a destructor may replace this exit.
+    /// 7 of the exit. The reason is that a panic in `close` or in a destructor may replace this exit.
     #[cold]
     pub(super) fn unwound(&self, text: Reason) -> Exit {
         self.current.upgrade.forget();

@@ -83,7 +83,7 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
     }
 
     /// Returns a future that resolves when the process has started. If the process exits before it has started, the
-    /// future fails with its exit. A process that exits normally in its first step has started. With
+    /// future fails with the exit of the process. A process that exits normally in its first step has started. With
     /// [`manual_start`](crate::ProcessBuilder::manual_start), a process that exits normally and never calls
     /// [`mark_started`](crate::SelfHandle::mark_started) has not started, and the future fails with [`Exit::Normal`].
     ///
@@ -234,7 +234,7 @@ impl<T, M: Send + 'static> FusedFuture for JoinHandle<T, M> {
     }
 }
 
-/// A join handle that kills its process when it is dropped.
+/// A join handle that kills its process when the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct KillOnDrop<T, M: Send + 'static>(pub(crate) JoinHandle<T, M>);
 

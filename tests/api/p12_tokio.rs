@@ -42,7 +42,7 @@ pub async fn main() -> anyhow::Result<()> {
     })
     .await??;
     rt.shutdown(Duration::from_secs(5)).await;
-    // The shutdown has cancelled the process while it waited for a message.
+    // The shutdown has cancelled the process while the process waited for a message.
     assert_eq!(hits.await, Err(Exit::Cancelled(Reason::SHUTDOWN)));
     Ok(())
 }

@@ -12,8 +12,8 @@ use crate::{alone, shut_down, within};
 
 /// Checks that all thousand processes ran. A process may run up to 17 places earlier or later than its position in the
 /// batch. The reason is that the worker takes every 61st task directly from the injector. A task from the injector
-/// overtakes up to 16 tasks of the batch, namely the tasks that the worker has already moved to the local queue of the
-/// worker.
+/// overtakes up to 16 tasks of the batch. The overtaken tasks are the tasks that the worker has already moved to the
+/// local queue of the worker.
 fn in_order(seen: &[u64]) {
     assert_eq!(seen.len(), 1000);
     for (n, &number) in (0_u64..).zip(seen) {

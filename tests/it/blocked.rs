@@ -103,9 +103,9 @@ fn long_steps_do_not_delay_other_processes() {
         assert!(stuck.iter().all(|one| !one.is_finished()));
         assert!(threads.count() > 2);
         // The thread that replaces the first blocked worker may run all light processes before the monitor detects the
-        // second long step. Therefore the test waits for this detection. The counter of long steps may exceed 2: a busy
-        // operating system may suspend the step of a light process for longer than the threshold, and this step then
-        // also counts as a long step.
+        // second long step. Therefore the test waits for this detection. The counter of long steps may exceed 2. A busy
+        // operating system may suspend the step of a light process for longer than the threshold. This step then also
+        // counts as a long step.
         eventually("both long steps are detected", || rt.counters().long_steps >= 2);
         drop(gate);
         stuck.into_iter().for_each(|one| block_on(one).unwrap());

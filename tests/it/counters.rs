@@ -330,9 +330,9 @@ fn one_turn_in_64_is_measured_by_default() {
     });
 }
 
-/// 9.1f: the number of exited processes in a snapshot is never greater than the number of spawned processes, even if
-/// processes start and exit while the snapshot is taken. The number of threads that take snapshots exceeds the number
-/// of cores. Therefore the system sometimes preempts a thread in the middle of a snapshot.
+/// 9.1f: the number of exited processes in a snapshot is never greater than the number of spawned processes. This also
+/// holds if processes start and exit while the snapshot is taken. The number of threads that take snapshots exceeds the
+/// number of cores. Therefore the system sometimes preempts a thread in the middle of a snapshot.
 #[test]
 fn no_snapshot_shows_more_exited_than_spawned_processes() {
     within(60, || {

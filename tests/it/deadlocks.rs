@@ -1457,8 +1457,8 @@ async fn front(mut ctx: Context<Passed>, back: Address<Passed>) -> Result<(), Ex
     }
 }
 
-/// 9.2e: processes forward, answer, drop and abandon many calls at the same time. Each process `front` calls the caller
-/// after it has forwarded the reply. At that time, the caller may still wait for the answer to the forwarded call. No
+/// 9.2e: processes forward, answer, drop and abandon many calls at the same time. Each process `front` forwards the
+/// reply, and then calls the caller. At that time, the caller may still wait for the answer to the forwarded call. No
 /// deadlock is reported, on two workers and in simulations.
 #[test]
 fn forwarded_replies_cause_no_false_deadlock_under_load() {

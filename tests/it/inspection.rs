@@ -1104,9 +1104,9 @@ fn a_row_is_serialized_as_a_struct() {
     tokens.extend(number("mailbox_len", 1));
     tokens.extend(number("signals", 0));
     tokens.extend(number("mailbox_peak", 1));
-    // If the runtime measures the time of a message, the runtime stores the message in the queue of the mailbox, and
-    // records the arrival time of the message. If the runtime does not measure the time, the message is stored in the
-    // mailbox slot.
+    // If the runtime measures the time of a message, the runtime stores the message in the queue of the mailbox. The
+    // runtime also records the arrival time of the message. If the runtime does not measure the time, the message is
+    // stored in the mailbox slot.
     tokens.push(Token::Str("unread_since_ns"));
     match row(sim.host(), process.pid()).unread_since {
         Some(since) => tokens.extend([Token::Some, Token::U64((since - begin).as_nanos() as u64)]),

@@ -612,7 +612,7 @@ fn a_kill_of_a_running_process_takes_effect_after_the_step() {
     }
 }
 
-/// A body that spins and occupies its worker until the test releases it.
+/// A body that spins and occupies its worker until the test releases the body.
 struct Spinner {
     spins: Arc<AtomicBool>,
     release: Arc<AtomicBool>,

@@ -244,7 +244,7 @@ fn unread_messages_become_dead_letters() {
     assert!(letters.try_receive().is_none());
 }
 
-/// 2.3e: a message that a process sends just before it exits is delivered before its exit is reported.
+/// 2.3e: a message that a process sends just before it exits is delivered before the exit of the process is reported.
 #[test]
 fn a_message_sent_before_an_exit_arrives_before_the_exit_is_reported() {
     everywhere(async |host| {

@@ -36,7 +36,7 @@ fn take(mailbox: &mut Mailbox<Reply<u64>>) -> Reply<u64> {
     mailbox.try_receive().expect("a request")
 }
 
-/// Spawns a member of the group, and waits until it has joined.
+/// Spawns a member of the group, and waits until the member has joined.
 async fn member(host: &Host, group: Group<Reply<u64>>, answer: u64) -> JoinHandle<(), Reply<u64>> {
     let body = async move |mut ctx: Context<Reply<u64>>| -> Result<(), Exit> {
         ctx.join_group(group);

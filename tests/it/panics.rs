@@ -806,8 +806,8 @@ fn a_waker_that_panics_does_not_affect_the_sender() {
 }
 
 /// 11, 8.1d: an executor polls a future of `Runtime::run` with a waker that panics when it is called. The payload of
-/// this panic panics too when it is dropped. A thread sends a message, and this send calls the waker. The panics do not
-/// affect the sender.
+/// this panic panics too when the payload is dropped. A thread sends a message, and this send calls the waker. The
+/// panics do not affect the sender.
 #[test]
 fn a_panic_payload_that_panics_does_not_affect_the_sender() {
     struct ThrowsBomb(AtomicUsize);
@@ -1193,7 +1193,7 @@ fn a_nested_exit_does_not_answer_the_calls_to_the_outer_process() {
     }
 }
 
-/// Panics, and drops the reply that it owns.
+/// A command that contains a reply. The handler of the command panics, and so drops the reply.
 struct AskAndPanic(#[expect(dead_code)] Reply<u64>);
 
 impl Command for AskAndPanic {

@@ -618,8 +618,8 @@ fn a_pool_grows_by_few_members_in_one_turn() {
 }
 
 /// A member exits when it has been idle for the whole idle timeout, and not earlier. A member that was busy at the
-/// previous check does not exit at the present check, even if another member with the same number of received messages
-/// exits at the present check.
+/// previous check does not exit at the present check. This also holds if another member with the same number of
+/// received messages exits at the present check.
 #[test]
 fn a_member_that_was_busy_at_the_last_check_stays() {
     async fn takes_long(mut ctx: Context<(Duration, Reply<()>)>) -> Result<(), Exit> {

@@ -37,8 +37,8 @@ async fn obey(mut ctx: Context<Do>) -> Result<(), Exit> {
     }
 }
 
-/// An obstacle is a process that makes the runtime refuse a start: it either uses up the process limit of a host or has
-/// the name of the child.
+/// An obstacle is a process that makes the runtime refuse a start. The obstacle either uses up the process limit of a
+/// host or has the name of the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obstacle {
     Limit,

@@ -77,7 +77,7 @@ fn settle_simulation(simulation: &mut Simulation) {
     (0..20).for_each(|_| simulation.run(step_aside()));
 }
 
-/// Body that needs half an hour after its cancellation. The body sets the flag when it has finished.
+/// Body that needs half an hour after its cancellation. The body sets the flag when the body has finished.
 async fn needs_time(mut ctx: Context, is_done: Arc<AtomicBool>) -> Result<(), Exit> {
     let Event::Cancel { .. } = ctx.event().await else { panic!("it is cancelled") };
     ctx.sleep(LONG / 2).await;

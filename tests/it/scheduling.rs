@@ -61,8 +61,8 @@ fn the_number_of_workers_has_an_exact_maximum() {
     });
 }
 
-/// 4.4a, 4.5e: a thread outside the runtime spawns a process on an idle runtime. The thread waits for this process
-/// before it spawns the next process. If one wake-up is lost, the test hangs.
+/// 4.4a, 4.5e: a thread outside the runtime spawns a process on an idle runtime. The thread waits for this process, and
+/// then spawns the next process. If one wake-up is lost, the test hangs.
 #[test]
 fn a_million_processes_spawned_by_an_outside_thread_all_run() {
     within(300, || {
@@ -127,7 +127,7 @@ fn all_processes_of_many_spawning_threads_run() {
     });
 }
 
-/// Returns the resident memory of this program in bytes, or `None` if it is unknown.
+/// Returns the resident memory of this program in bytes, or `None` if this number is unknown.
 fn resident() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     Some(statm.split(' ').nth(1)?.parse::<u64>().ok()? * 4096)
@@ -415,7 +415,7 @@ fn no_wake_up_between_workers_is_lost() {
 }
 
 /// 4.2a, 4.3c: if a local queue overflows, tasks move to the injector, and all tasks run. The second worker is kept
-/// busy until all tasks are spawned, so that it steals no task before the queue overflows.
+/// busy until all tasks are spawned, so that this worker steals no task before the queue overflows.
 #[test]
 fn tasks_that_overflow_a_local_queue_are_run() {
     for workers in [1, 2] {

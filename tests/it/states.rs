@@ -25,7 +25,7 @@ const TRANSITIONS: [(Option<ProcessState>, ProcessState); 8] = [
     (Some(Idle), Ready),
 ];
 
-/// Records every event that it observes.
+/// An observer that records every observed event.
 #[derive(Clone, Default)]
 struct Log(Arc<Heard>);
 

@@ -575,7 +575,7 @@ fn a_kept_mailbox_loses_no_unread_message() {
     });
 }
 
-/// Logs the numbers that it receives. Fails after the number `fails_at`.
+/// A process that logs the received numbers. The process fails after the number `fails_at`.
 struct RawLog {
     log: Log,
     fails_at: Option<u64>,
@@ -712,8 +712,8 @@ fn a_name_in_the_options_of_a_child_is_ignored() {
     });
 }
 
-/// 6.4b: two children crash again and again while their supervisor starts them. A step of the supervisor ends after it
-/// has processed a limited number of exits. So a kill ends the supervisor although the crashes continue.
+/// 6.4b: two children crash again and again while their supervisor starts them. A step of the supervisor ends after the
+/// step has processed a limited number of exits. So a kill ends the supervisor although the crashes continue.
 #[test]
 fn a_step_of_a_supervisor_ends_while_its_children_crash() {
     within(60, || {

@@ -297,7 +297,7 @@ fn a_program_continues_after_a_signal_has_stopped_it() {
             })
         })
         .collect();
-    // The interval begins before the first stop, so it skips ticks in each of the three stops.
+    // The interval begins before the first stop, so the interval skips ticks in each of the three stops.
     while ticks.load(SeqCst) == 0 {
         thread::yield_now();
     }

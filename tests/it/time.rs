@@ -529,8 +529,8 @@ fn a_sleep_of_a_hand_written_process_has_a_tag() {
     });
 }
 
-/// 7.1a: a timeout polls its inner future before it checks the time. Therefore the result of a ready inner future is
-/// returned, even if the time limit has passed.
+/// 7.1a: a timeout polls its inner future before the timeout checks the time. Therefore the result of a ready inner
+/// future is returned, even if the time limit has passed.
 #[test]
 fn a_timeout_polls_its_future_first() {
     check(0..10, async |host: Host| {
@@ -1049,8 +1049,8 @@ fn a_blocked_waker_of_a_parked_worker_does_not_stop_the_timers() {
             self.0.lock().unwrap().recv().unwrap();
         }
     }
-    // With the default threshold, the monitor notices the blocked waker. Without a monitor, the worker itself must wake
-    // the other worker before it calls the waker.
+    // With the default threshold, the monitor notices the blocked waker. Without a monitor, the worker that calls the
+    // waker must first wake the other worker.
     within(60, || {
         for threshold in [ms(10), Duration::MAX] {
             let rt = Runtime::builder().workers(2).long_step_threshold(threshold).build().unwrap();
@@ -1129,7 +1129,7 @@ fn a_dropped_receive_timeout_takes_no_message() {
 }
 
 /// 7.1d, 11: an attached receiver panics when it receives the first message of a repeating timer. The timer continues,
-/// and the owner can cancel it.
+/// and the owner can cancel the timer.
 #[test]
 fn a_panic_of_an_attached_receiver_does_not_end_a_repeating_timer() {
     struct PanicsOnce(Arc<AtomicUsize>);

@@ -117,9 +117,9 @@ fn an_upgrade_keeps_the_pid_and_the_messages_of_the_process() {
     });
 }
 
-/// 6.7b: if the new code fails, the old code still has its stash and the messages that it has read ahead, in the same
-/// order. The capacity of the mailbox and the number of nested upgrades do not matter. A message is missing only if the
-/// new code has received but not stashed this message.
+/// 6.7b: if the new code fails, the old code still has its stash and the messages that the old code has read ahead, in
+/// the same order. The capacity of the mailbox and the number of nested upgrades do not matter. A message is missing
+/// only if the new code has received but not stashed this message.
 #[test]
 fn a_failed_upgrade_keeps_the_stash() {
     fn all(ctx: &mut Context<u32>) -> Vec<u32> {

@@ -249,8 +249,8 @@ fn an_address_cancels_and_kills_its_process() {
     }
 }
 
-/// 6.5c: the future of a shutdown implements `FusedFuture`, so `select!` accepts it. The future is terminated after it
-/// has resolved.
+/// 6.5c: the future of a shutdown implements `FusedFuture`, so `select!` accepts this future. The future is terminated
+/// after it has resolved.
 #[test]
 fn the_future_of_a_shutdown_ends() {
     let rt = lone();

@@ -680,8 +680,8 @@ fn an_exit_is_observed_even_if_the_scenario_ends_first() {
 }
 
 /// 9.5a, 10.1e: a failure after the end of the scenario does not fail the run, even if the end of the scenario causes
-/// this failure. A failure before the end of the scenario still fails the run, even if a linked process receives this
-/// failure and exits only after the end of the scenario.
+/// this failure. A failure before the end of the scenario still fails the run. This also holds if a linked process
+/// receives this failure and exits only after the end of the scenario.
 #[test]
 fn a_failure_after_the_end_of_the_scenario_is_not_reported() {
     check(0..50, async |host: Host| {

@@ -34,8 +34,8 @@ fn waits_for(rt: &Runtime, pid: Pid) -> Vec<WaitsFor> {
     rt.process_details(pid).expect("it is alive").waits_for
 }
 
-/// Returns the descriptors that the process waits for. The flag of a descriptor is true if the process waits until it
-/// can write.
+/// Returns the descriptors that the process waits for. The flag of a descriptor is true if the process waits until the
+/// descriptor is writable.
 fn sockets(rt: &Runtime, pid: Pid) -> BTreeSet<(u64, bool)> {
     let socket = |wait| match wait {
         WaitsFor::Socket { descriptor, is_write } => (descriptor, is_write),

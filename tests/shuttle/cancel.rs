@@ -1,5 +1,5 @@
 //! Tests of cancel tokens. A token is cancelled while its tree grows, while its handles are dropped, or while tasks
-//! wait for it.
+//! wait for the token.
 
 use std::sync::Arc;
 

@@ -66,8 +66,8 @@ scenarios! {
         assert!(matches!(rt.block_on(sums), Err(Exit::Killed)));
     }
 
-    /// 4.7d, 4.7h: a replacement thread immediately takes over the queue of a blocked worker, and runs the tasks that
-    /// are queued behind the process of the blocked step.
+    /// 4.7d, 4.7h: a replacement thread immediately takes over the queue of a blocked worker. The replacement thread
+    /// also runs the tasks that are queued behind the process of the blocked step.
     fn a_blocked_worker_is_replaced() {
         let rt = runtime(1);
         let gate = Arc::new((shuttle::sync::Mutex::new(false), shuttle::sync::Condvar::new()));

@@ -136,8 +136,8 @@ impl<A> Recipient<A> {
     /// The method first checks that the mailbox accepts messages. The method then converts the message and sends the
     /// converted message. If the mailbox is closed or full after the conversion, the send still succeeds. The converted
     /// message then becomes a [dead letter](crate::Host::dead_letters). In a [pool](crate::Pool) that routes by key,
-    /// the converted message also becomes a dead letter if the member for the key of the message is full, even if other
-    /// members have free space. The reason is that the key is known only after the conversion.
+    /// the converted message also becomes a dead letter if the member for the key of the message is full. The reason is
+    /// that the key is known only after the conversion. The free space of other members does not matter.
     ///
     /// # Errors
     /// Returns the message in three cases:

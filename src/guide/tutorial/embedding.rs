@@ -121,8 +121,8 @@
 //! of this tokio runtime instead of `Handle::current()`. The program must keep the tokio runtime alive. If the program
 //! calls `block_on` of this crate, the calling thread must also enter the context: `let _context = tokio.enter();`.
 //!
-//! If a task of tokio needs the result of a future of this crate, the task should await the future, and not pass the
-//! future to `block_on` of this crate. If the task must call `block_on`, wrap the call in
+//! If a task of tokio needs the result of a future of this crate, the task should await the future. The task should not
+//! pass the future to `block_on` of this crate. If the task must call `block_on`, wrap the call in
 //! `tokio::task::block_in_place`. Otherwise the call may wait forever for another task of tokio that was just spawned
 //! on the same thread: see [`Runtime::block_on`](crate::Runtime::block_on). Without the feature `tokio`, also wrap the
 //! call in `tokio::task::unconstrained`.

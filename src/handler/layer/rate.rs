@@ -222,8 +222,8 @@ impl SharedState {
                 state.attended = false;
                 return None;
             };
-            // If the first command was cancelled a moment ago, this command may still be in the queue, because the
-            // waker of the cancellation has not removed the command yet. Such a command uses no token, and
+            // If the first command was cancelled a moment ago, this command may still be in the queue. The reason is
+            // that the waker of the cancellation has not removed the command yet. Such a command uses no token, and
             // `WaitingCommand::run_or_drop` drops the command.
             if is_wanted {
                 let now = state.now(rate, host.shared().timers.clock());
@@ -282,7 +282,8 @@ impl<C: Command, H: Handler<C>> Handler<C> for RateLimit<H> {
         // delay the command of this thread.
         let now = state.now(&self.rate, host.shared().timers.clock());
         // A command must not overtake the commands of the queue. If `attended` is true, the queue may be empty although
-        // a command still waits for its handler: the attending task has just taken this command out of the queue.
+        // a command still waits for its handler. In this case, the attending task has just taken this command out of
+        // the queue.
         let is_first = state.line.is_empty() && !state.attended;
         if is_first && state.schedule.pass(&self.rate, now, Duration::ZERO) {
             drop(state);

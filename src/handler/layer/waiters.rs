@@ -215,7 +215,7 @@ impl Line {
     }
 }
 
-/// Spawns a task that hands a waiting command to its handler. The calling thread does not call the handler itself,
+/// Spawns a task that hands a waiting command to its handler. The calling thread itself does not call the handler,
 /// because this thread may be delivering the answer to another command at this moment. If the runtime of the command
 /// has shut down, the function drops the command and returns `false`.
 pub(super) fn run_in_new_task(command: Box<dyn WaitingCommand>, place: impl FnOnce() -> Box<dyn Send>) -> bool {

@@ -253,7 +253,7 @@ mod tests {
         replies.begin((1, CallId::Cell(call)), Some(from), holder, |_| false).expect("the call is not over")
     }
 
-    /// Returns the number of entries in all tables, as a reader without the locks sees it.
+    /// Returns the number of entries in all tables. A reader without the locks sees the same number.
     fn entries(replies: &ForwardedReplies) -> usize {
         replies.0.iter().map(|table| table.len.load(Ordering::Relaxed)).sum()
     }

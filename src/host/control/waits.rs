@@ -11,7 +11,7 @@
 //! The first place is not in the boxed part. Therefore, a process that only makes calls has no boxed part, and each
 //! turn of the process accesses about three fewer cache lines.
 //!
-//! Three kinds of operation have no record, because a record for each of them would cost more:
+//! Three kinds of operation have no record, because a record for each such operation would cost more:
 //!
 //! - A sleep. The timer of the sleep contains the source line and the deadline, and the inspection reads the timers.
 //! - The wait for a message. The control block contains the source line of the latest receive operation.

@@ -409,7 +409,7 @@ impl Reading {
                 waiting_since = head.waiting_since().map(Instant::ns);
                 self.add_waiting(control, &figures, joins, waiters);
             }
-            // A thread has woken this process, and is queueing it now. Therefore the process counts as ready.
+            // A thread has woken this process, and is queueing the process now. Therefore the process counts as ready.
             _ => self.activity.ready += 1,
         }
         self.activity.processes += 1;

@@ -243,9 +243,9 @@ impl Host {
         calls
     }
 
-    /// Reads the edges of a process. `joins` contains the joins of the process, as far as the caller has read them.
-    /// `step` is the step in which the process blocks its thread, or `None` if the process has no blocked step. Returns
-    /// `None` if the process waits for no other process.
+    /// Reads the edges of a process. `joins` contains the joins of the process, as far as the caller has read these
+    /// joins. `step` is the step in which the process blocks its thread, or `None` if the process has no blocked step.
+    /// Returns `None` if the process waits for no other process.
     fn wait_node(
         &self,
         control: &Ref<dyn AnyControl>,

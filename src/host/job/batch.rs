@@ -24,9 +24,9 @@ pub(crate) fn queue(woken: Vec<PendingSchedule>) {
 /// `begin` before the first of these wakers. The function leaves `ready` empty.
 ///
 /// If `ready` contains only one waker, and the waker belongs to a waiting process, the process is stored in the
-/// worker's `next` slot, like a process that was woken by a message. In all other cases, the woken processes are
-/// appended to the queue. If several processes were stored in the `next` slot one after the other, the last of these
-/// processes would run first.
+/// worker's `next` slot. A process that was woken by a message is stored in the same way. In all other cases, the woken
+/// processes are appended to the queue. If several processes were stored in the `next` slot one after the other, the
+/// last of these processes would run first.
 pub(crate) fn wake_all(ready: &mut Vec<Waker>, begin: &dyn Fn()) {
     if let [waker] = &ready[..]
         && let Some(process) = PendingSchedule::wake(waker)

@@ -347,7 +347,7 @@ impl PoolState {
     }
 
     /// Runs jobs until the pool is closed, or until the thread was idle for too long. The caller has already counted
-    /// the thread as free. This function removes the thread from the counts before it returns.
+    /// the thread as free. Before this function returns, the function removes the thread from the counts.
     fn serve(&self) {
         let mut state = self.state.lock();
         loop {

@@ -131,10 +131,10 @@ impl<E: Linkable + ?Sized> Groups<E> {
         &self.shards[hash(group) as usize % SHARDS].0
     }
 
-    /// Adds a process to a group. The process has the flag `KNOWN`. This function calls `lives` while it holds two
-    /// locks: the lock of the list `own`, and the lock of the group's shard. `lives` returns true if the mailbox of the
-    /// process is open. If the process is already a member, the position of the process does not change. If the process
-    /// has exited, this function does not add the process.
+    /// Adds a process to a group. The process has the flag `KNOWN`. When this function calls `lives`, this function
+    /// holds two locks: the lock of the list `own`, and the lock of the group's shard. `lives` returns true if the
+    /// mailbox of the process is open. If the process is already a member, the position of the process does not change.
+    /// If the process has exited, this function does not add the process.
     pub(crate) fn join(&self, group: Text, process: &Ref<E>, own: &Own, lives: impl Fn() -> bool) {
         let mut own = own.lock();
         if own.member_of.contains_key(&group) {

@@ -97,9 +97,9 @@ impl<E: ?Sized> Names<E> {
         Ok(made)
     }
 
-    /// Registers a name for a process that has the flag `KNOWN`. This function calls `lives` while it holds two locks:
-    /// the lock of the list `own`, and the lock of the name's shard. `lives` returns true if the mailbox of the process
-    /// is open. If the process already has the name, nothing changes.
+    /// Registers a name for a process that has the flag `KNOWN`. When this function calls `lives`, this function holds
+    /// two locks: the lock of the list `own`, and the lock of the name's shard. `lives` returns true if the mailbox of
+    /// the process is open. If the process already has the name, nothing changes.
     ///
     /// # Errors
     /// Returns `Taken` if another process has the name, and `Refused` if the process has exited.

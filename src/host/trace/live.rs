@@ -53,7 +53,7 @@ mod tests {
     }
 
     /// 9.3e: a trace selects a type. If the spawn event of a process of this type was discarded, the trace still
-    /// contains the events of the process, even if the process exits before its events are read.
+    /// contains the events of the process. This also holds if the process exits before its events are read.
     #[test]
     fn a_process_whose_spawn_was_discarded_is_found_by_its_type() {
         const PROCESSES: usize = 20_000;

@@ -300,7 +300,8 @@ impl UnixDatagram {
     ///
     /// # Errors
     /// Fails under the same conditions as [`send`](Self::send). If the queue of the receiver is full, macOS and the BSD
-    /// systems return the error `ENOBUFS`, because these systems report no event when the queue has space again.
+    /// systems return the error `ENOBUFS`. The reason is that these systems report no event when the queue has space
+    /// again.
     pub fn poll_send(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.io.poll_op(Direction::Write, cx, |io| io.send(buf))
     }

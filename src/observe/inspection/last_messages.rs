@@ -1,7 +1,7 @@
 //! The last messages of a process, and the options that turn on their recording.
 //!
-//! The host records each message and each other event when the mailbox or the table of commands accepts it. This module
-//! stores the records in a ring of a fixed size. A record contains no value of user code.
+//! The host records each message and each other event when the mailbox or the table of commands accepts the message or
+//! the event. This module stores the records in a ring of a fixed size. A record contains no value of user code.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -242,8 +242,8 @@ pub(crate) struct MessageLog(Lock<Records>);
 
 #[derive(Debug)]
 struct Records {
-    /// The last records, oldest first. `new` allocates the memory for all records, so that `add` does not allocate it.
-    /// A caller of `add` may hold the lock of a mailbox.
+    /// The last records, oldest first. `new` allocates the memory for all records, so that `add` allocates no memory
+    /// for records. A caller of `add` may hold the lock of a mailbox.
     last: VecDeque<LastMessage>,
     capacity: usize,
     /// Counts by kind, in the order of the first event of each kind. The last count may have the kind `Other`.

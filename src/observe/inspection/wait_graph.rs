@@ -147,7 +147,7 @@ pub(crate) fn stuck(nodes: &WaitNodes) -> BTreeSet<Pid> {
         }
         None => stuck.remove(waiter),
     };
-    // Each process enters `free` at most once, because it is removed from `stuck` at the same time.
+    // Each process enters `free` at most once, because the process is removed from `stuck` at the same time.
     while let Some(pid) = free.pop() {
         free.extend(waiters.remove(&pid).into_iter().flatten().filter(&mut is_freed));
     }

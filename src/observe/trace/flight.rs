@@ -157,15 +157,15 @@ impl FlightRecorder {
     /// three counters, each with this maximum: for panics and long steps, for signals, and for consoles. When a counter
     /// has reached the maximum, the runtime writes no further file for the causes of this counter. If several panics,
     /// long steps or signals occur before the thread of the flight recorder begins to write a file, the runtime writes
-    /// only one file for all of them. The name of this file contains the cause that occurred first. The file counts
-    /// only toward the counter of this cause.
+    /// only one file for all these events. The name of this file contains the cause that occurred first. The file
+    /// counts only toward the counter of this cause.
     pub fn max_files(mut self, count: u32) -> Self {
         self.max_files = count;
         self
     }
 
-    /// Sets the function that is called after the runtime has written a file automatically, or has failed to write it.
-    /// Default: prints one line to stderr. The thread of the flight recorder calls the function. A panic of the
+    /// Sets the function that is called after the runtime has written a file automatically, or has failed to write the
+    /// file. Default: prints one line to stderr. The thread of the flight recorder calls the function. A panic of the
     /// function is caught and ignored.
     pub fn on_written(mut self, f: impl Fn(&Path, &io::Result<FlightSummary>) + Send + Sync + 'static) -> Self {
         self.on_written = Arc::new(f);
@@ -561,8 +561,8 @@ impl FlightCopy {
     /// Copies the rings. `now` returns the present time.
     ///
     /// During the copy, each worker continues to write its ring. If the system suspends this thread during the copy, a
-    /// busy worker may overwrite all records that it wrote before the copy began. In this case, the rings are copied
-    /// again, and the workers discard their events during the second copy.
+    /// busy worker may overwrite all records that this worker wrote before the copy began. In this case, the rings are
+    /// copied again, and the workers discard their events during the second copy.
     pub(crate) fn new(recorder: &Recorder, now: impl Fn() -> u64) -> Self {
         let copy_all = || (now(), RingCopy::all(recorder));
         let (mut begun, mut copies) = copy_all();

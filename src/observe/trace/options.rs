@@ -343,7 +343,7 @@ mod tests {
         let taken = Admission::Taken { missing: 0 };
         assert_eq!(admit(0, 0, begins(1)), taken);
         assert_eq!(admit(1, 0, TraceEvent::Received { process: 1 }), taken);
-        // The turn began below the limit, so it is recorded as a whole.
+        // The turn began below the limit, so the turn is recorded as a whole.
         assert_eq!(admit(2, 0, TraceEvent::Received { process: 1 }), taken);
         assert_eq!(admit(3, 0, begins(2)), Admission::Skipped);
         assert_eq!(admit(4, 1, begins(3)), Admission::Skipped);

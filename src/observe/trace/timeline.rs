@@ -527,8 +527,8 @@ impl View<'_> {
         self.timeline.packets.event(event, |label| recorder.text(label));
     }
 
-    /// Describes the track of a process, if it is not described yet. If the process was alive when the trace began, its
-    /// state at that time is the first slice of the track.
+    /// Describes the track of a process, if the track is not described yet. If the process was alive when the trace
+    /// began, its state at that time is the first slice of the track.
     fn track(&mut self, process: u64) {
         if self.timeline.processes.contains_key(&process) {
             return;
@@ -564,7 +564,8 @@ impl View<'_> {
     }
 
     /// Returns the state of the lane. If the lane is new, describes its track. The threads outside the slots are
-    /// numbered in the order in which they occur in the trace. Therefore two equal simulations have equal traces.
+    /// numbered in the order in which these threads occur in the trace. Therefore two equal simulations have equal
+    /// traces.
     fn lane_state(&mut self) -> &mut LaneState {
         let Timeline { lanes, outside, packets, .. } = &mut *self.timeline;
         lanes.entry(self.lane.number()).or_insert_with(|| {

@@ -1,10 +1,10 @@
 //! Slabs: large pieces of memory from the global allocator. Each slab is cut into blocks of one size, and each block
 //! begins at the start of a cache line.
 //!
-//! This file has unsafe code, because it manages raw memory. Safe code could get an aligned block only from a general
-//! allocator, which would add padding to each block. A slab aligns its blocks to cache lines without padding. The
-//! alignment is necessary. If two processes shared a cache line, the cores of these processes would wait for each other
-//! at every step (bench `call-1000`).
+//! This file has unsafe code, because this file manages raw memory. Safe code could get an aligned block only from a
+//! general allocator, which would add padding to each block. A slab aligns its blocks to cache lines without padding.
+//! The alignment is necessary. If two processes shared a cache line, the cores of these processes would wait for each
+//! other at every step (bench `call-1000`).
 //!
 //! An index maps the address of a block to the slab of this block. Bonwick's "The Slab Allocator" (USENIX 1994) uses
 //! such an index for large objects. If each slab began at a multiple of its length, no index would be needed. However,
@@ -208,7 +208,7 @@ impl Slabs {
             let had_some = slab.has_some();
             let mut back = slab.back.get();
             // SAFETY: `push` needs a block of the list's size that belongs to the caller. By contract the block was
-            // drawn from this slab, and it was just popped from `blocks`.
+            // drawn from this slab, and the block was just popped from `blocks`.
             unsafe { back.push(block) };
             slab.back.set(back);
             slab.out.set(slab.out.get() - 1);
@@ -349,7 +349,7 @@ mod tests {
         assert!((1..=most).contains(&drawn.count()));
         while let Some(block) = drawn.pop() {
             // SAFETY: the block has at least `tested_bytes` bytes. The block was taken out of the free list just now,
-            // so it has no other owner.
+            // so the block has no other owner.
             unsafe { block.write_bytes(block.addr().get().div_euclid(LINE) as u8, tested_bytes(slabs)) };
             out.push(block);
         }
@@ -421,8 +421,8 @@ mod tests {
         let (mut out, mut most) = (Vec::new(), 0);
         let mut chance = Rng::seeded(1);
         for round in 0..if cfg!(miri) { 200 } else { 20_000 } {
-            // The test alternates between two phases of 1,000 rounds. In the first phase, it draws more blocks than it
-            // gives back. In the second phase, it draws fewer blocks than it gives back.
+            // The test alternates between two phases of 1,000 rounds. In the first phase, the test draws more blocks
+            // than the test gives back. In the second phase, the test draws fewer blocks than the test gives back.
             let grows = round % 2_000 < 1_000;
             if chance.below(10) < if grows { 6 } else { 4 } {
                 let (had, (some, nothing)) = (out.len(), slabs.counted());

@@ -461,7 +461,8 @@ mod tests {
         assert_eq!(came, order);
     }
 
-    /// 9.2b: the inspection visits each waiting operation once, although it reads the sources in several pieces.
+    /// 9.2b: the inspection visits each waiting operation once, although the inspection reads the sources in several
+    /// pieces.
     #[test]
     fn each_operation_that_waits_is_visited_once() {
         const SOCKETS: usize = 2 * VISITED + 3;

@@ -36,7 +36,7 @@ pub(super) enum Called {
     Failed,
 }
 
-/// The object of the operating system, of type `S`, and the locks around it.
+/// The object of the operating system, of type `S`, and the locks around this object.
 #[derive(Debug)]
 pub(super) struct Turns<S> {
     /// Held by the thread that waits in the poller.

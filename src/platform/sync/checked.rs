@@ -56,7 +56,7 @@ impl<T: fmt::Debug, B> fmt::Debug for Lock<T, B> {
     }
 }
 
-/// Guard that holds a [`Lock`] until it is dropped.
+/// Guard that holds a [`Lock`] until the guard is dropped.
 #[must_use]
 pub(crate) struct LockGuard<'a, T, B = ()> {
     guard: MutexGuard<'a, T>,

@@ -29,8 +29,9 @@ impl<T> Deref for NeverDropped<T> {
 /// Calls `f` with the value of a thread-local, as `LocalKey::with` does. The type of the value has no destructor.
 ///
 /// The compiler compiles `LocalKey::with` again for each closure. Many generic functions pass a closure, and the
-/// compiler compiles these functions again for each message type. Therefore `with_undropped` passes the function
-/// `ptr::from_ref` to `LocalKey::with`, and calls the closure `f` itself. `LocalKey::with` is then compiled only once.
+/// compiler compiles these functions again for each message type. Therefore `with_undropped` passes only the function
+/// `ptr::from_ref` to `LocalKey::with`. The function `with_undropped` itself calls the closure `f`. `LocalKey::with` is
+/// then compiled only once.
 #[cfg(not(any(procession_loom, procession_shuttle)))]
 #[inline]
 pub(crate) fn with_undropped<T: 'static, R>(key: &'static LocalKey<T>, f: impl FnOnce(&T) -> R) -> R {

@@ -636,8 +636,8 @@ mod tests {
         );
     }
 
-    /// 4.7j: the memory of a burst is freed, even if a hand-written process takes out all messages in one operation,
-    /// and even if each message is received selectively.
+    /// 4.7j: the memory of a burst is freed, even if a hand-written process takes out all messages in one operation.
+    /// This also holds if each message is received selectively.
     #[test]
     fn the_memory_of_a_burst_is_freed() {
         let mut queue = Bounded::new(OverflowPolicy::Reject, 10_000);

@@ -139,8 +139,8 @@ pub(crate) struct ClosedContents<M> {
 
 impl<M> ClosedContents<M> {
     /// Passes the messages to the `inheriting_router`. The receiver may have returned messages to `inbox`. The returned
-    /// messages are older than the other messages, so they come directly behind the urgent messages. Returns the
-    /// messages that no router has taken, and that no process will read.
+    /// messages are older than the other messages, so the returned messages come directly behind the urgent messages.
+    /// Returns the messages that no router has taken, and that no process will read.
     pub(crate) fn settle(self, inbox: &Inbox<M>) -> Vec<M> {
         let Self { mut messages, urgent, inheriting_router, .. } = self;
         let Some(heir) = inheriting_router else { return messages };
@@ -419,7 +419,7 @@ impl<M> State<M> {
     }
 
     /// Returns whether the mailbox is unbounded, contains no signals and no urgent messages, and does not forward its
-    /// messages. If the result is true, a new message is stored in the slot or the buffer, and a receiver has to check
+    /// messages. If the result is true, a new message is stored in the slot or the buffer. A receiver then has to check
     /// only the slot and the buffer.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {

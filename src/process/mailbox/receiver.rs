@@ -344,7 +344,7 @@ impl<M> Inbox<M> {
                     return (None, ReceiverDuties { replaced: true, ..ReceiverDuties::of_other(Some(waker), None) });
                 };
                 if !planted!("other_does_not_recall") {
-                    // The receiver calls `close_or_recall` before it checks for messages. The check finds each
+                    // The receiver first calls `close_or_recall`, and then checks for messages. The check finds each
                     // message that was delivered before the check. For a message that is sent after the check, there
                     // are two cases. Either the sender of this message takes the lock, or the process wakes this
                     // receiver in its next turn (`close_slot`).

@@ -92,9 +92,9 @@ impl<M> Inbox<M> {
             }
             return pushed;
         }
-        // `State::wakes_for_receiver` is called before the push. If this function wakes the process, it also closes the
-        // slot. Then the push may write the message into the slot. A thread that holds the lock may write into a closed
-        // slot, but not into an open slot.
+        // `State::wakes_for_receiver` is called before the push. If this function wakes the process, this function also
+        // closes the slot. Then the push may write the message into the slot. A thread that holds the lock may write
+        // into a closed slot, but not into an open slot.
         let wakes = state.wakes_for_receiver(own);
         state.messages().push(message, own);
         accepted();

@@ -74,8 +74,8 @@ impl Signals {
         self.waiting.push_back((place, signal));
     }
 
-    /// Computes the final positions of the signals that arrived since the last call. The receiver calls this function
-    /// before it takes messages or puts messages back.
+    /// Computes the final positions of the signals that arrived since the last call. Before the receiver takes messages
+    /// or puts messages back, the receiver calls this function.
     #[inline]
     pub(super) fn place<M>(&mut self, slot: &Slot<M>) {
         if !self.is_empty() {

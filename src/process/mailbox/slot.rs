@@ -2,10 +2,10 @@
 //! lock.
 //!
 //! This file contains unsafe code, because the slot is untyped memory of a fixed size. A slot with the size of the
-//! message type would make each idle process larger. Without a slot, each mailbox that receives a message would need
-//! a heap buffer. For a process that receives one message and then exits, the slot reduces the total cost by a
-//! quarter (bench `create-1-exit`). If a process waits for a message, the slot saves two lock operations for this
-//! message, and reduces the cost of this message by a quarter (bench `ping-pong`).
+//! message type would make each idle process larger. Without a slot, each mailbox that receives a message would need a
+//! heap buffer. For a process that receives one message and then exits, the slot reduces the total cost by a quarter
+//! (bench `create-1-exit`). If a process waits for a message, the slot saves two lock operations for this message. The
+//! slot thus reduces the cost of this message by a quarter (bench `ping-pong`).
 //!
 //! # Access to the slot
 //!

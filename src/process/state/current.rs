@@ -145,8 +145,8 @@ enum MailboxNote {
     Delivered,
     /// The receiver requested a message, and waits while the slot is open to senders.
     Waits,
-    /// The receive operation of the registered receiver was dropped while it was pending. The slot is closed, or was
-    /// opened in an earlier turn.
+    /// The pending receive operation of the registered receiver was dropped. The slot is closed, or was opened in an
+    /// earlier turn.
     Left,
     /// The receive operation of the registered receiver opened the slot in this turn, and was then dropped.
     LeftOpen,
@@ -305,7 +305,7 @@ impl Current {
     /// Runs `f` as code that belongs to no turn. If a step blocks in `Runtime::block_on`, its thread runs other tasks
     /// of the runtime inside the turn of this step. The tasks without a process, the due timers and the wakers of
     /// sockets must not use the state of this turn. For example, if such a task drops a reply, the reply must not be
-    /// kept until the end of the step, because the step may wait for this reply.
+    /// kept until the end of the step. The reason is that the step may wait for this reply.
     #[inline]
     pub(crate) fn without_turn<T>(&self, f: impl FnOnce() -> T) -> T {
         if self.is_busy() { self.interrupt_turn(f) } else { f() }
@@ -606,7 +606,7 @@ impl Current {
         self.mailbox.get() == MailboxNote::Delivered
     }
 
-    /// Records that a receive operation was dropped while it was pending. The receiver is still registered.
+    /// Records that a pending receive operation was dropped. The receiver is still registered.
     pub(crate) fn note_left(&self) {
         self.mailbox.set(match self.mailbox.get() {
             MailboxNote::Delivered => MailboxNote::Delivered,
@@ -768,7 +768,7 @@ impl Current {
 
     /// Records a yield check in the code of the process: a call of [`should_yield`], or a poll of a future of
     /// [`cooperative`](crate::cooperative()). The other futures that take units of the budget do not call this
-    /// function, because the call would make them slower.
+    /// function, because the call would make these futures slower.
     #[inline]
     pub(crate) fn note_yield_check(&self) {
         // Without this condition, a yield check in a destructor or in a handler would leave the note set after the end

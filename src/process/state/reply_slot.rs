@@ -19,7 +19,7 @@ use crate::process::watchers::{WatchKey, Watchers};
 /// The way in which the sender wakes the receiver.
 #[derive(Debug)]
 pub(crate) enum Listener {
-    /// The sender calls the function `wake_task` that it has passed to [`send`](ReplySlot::send).
+    /// The sender calls the function `wake_task` that the sender has passed to [`send`](ReplySlot::send).
     Task,
     Other(Waker),
 }
@@ -372,7 +372,8 @@ mod tests {
         assert_eq!((listener.count(), Arc::strong_count(&listener)), (0, 1));
     }
 
-    /// 2.6d: the waker of the receiver panics when it is dropped. If the receiver leaves, the watcher is still woken.
+    /// 2.6d: the waker of the receiver panics when the waker is dropped. If the receiver leaves, the watcher is still
+    /// woken.
     #[test]
     fn a_panic_in_the_drop_of_the_listener_does_not_lose_a_wake_up() {
         struct Bomb;

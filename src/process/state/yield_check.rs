@@ -54,7 +54,7 @@ impl YieldCheck {
 
 /// Returns the number of steps that ended after the step `check`.
 fn age(check: u16, ended: u16) -> u16 {
-    // The present step records its check before it ends. Until then, `check` is one more than `ended`.
+    // The present step records its check before the step ends. Until then, `check` is one more than `ended`.
     if check == ended.wrapping_add(1) { 0 } else { ended.wrapping_sub(check) }
 }
 

@@ -74,8 +74,8 @@ impl Yields {
     }
 
     /// Counts the commands in one piece of the table. Returns the rest of the table, or `None` at the end of the table.
-    /// This function calls `handler_of` when it counts the first command of a type. The closure returns the type name
-    /// of the handler for this type.
+    /// When this function counts the first command of a type, this function calls `handler_of`. The closure returns the
+    /// type name of the handler for this type.
     pub(crate) fn count_commands(
         &self,
         CountedTable { from, waiting_since }: CountedTable,

@@ -191,7 +191,7 @@ impl Slots {
 /// quadratic time.
 const MOST_MEASURED: usize = 64;
 
-/// The fields that every command uses are the first fields, so that they are in adjacent memory.
+/// The fields that every command uses are the first fields, so that these fields are in adjacent memory.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Table {

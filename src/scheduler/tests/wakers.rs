@@ -67,8 +67,8 @@ fn a_worker_ends_its_search_before_it_calls_a_waker() {
     });
 }
 
-/// 4.2b: before the timekeeper calls wakers, it wakes another worker only if the monitor is off or would need too much
-/// time to notice a blocked waker.
+/// 4.2b: before the timekeeper calls wakers, the timekeeper wakes another worker only if the monitor is off or would
+/// need too much time to notice a blocked waker.
 #[test]
 fn a_timekeeper_without_a_fast_monitor_wakes_a_worker_before_it_calls_wakers() {
     let long = LONGEST_DELAY * 2;
@@ -88,8 +88,8 @@ fn a_timekeeper_without_a_fast_monitor_wakes_a_worker_before_it_calls_wakers() {
         worker.wake_up();
         worker.queue_ready(vec![Waker::noop().clone()]);
         assert_eq!(!scheduler.idle.is_sleeping(parked.slot()), needs_other, "{long_step:?}");
-        // A step usually takes longer than the call of a waker. Therefore, if the monitor is fast, the worker wakes the
-        // other worker when it finds a task. If the monitor is slow or off, the other worker is already awake.
+        // A step usually takes longer than the call of a waker. Therefore, if the monitor is fast, `worker` wakes the
+        // other worker when `worker` finds a task. If the monitor is slow or off, the other worker is already awake.
         scheduler.schedule(job(|| ()), Placement::Woken);
         assert!(worker.find(0).is_some());
         assert!(!scheduler.idle.is_sleeping(parked.slot()), "{long_step:?}");
@@ -115,9 +115,9 @@ fn each_call_of_wakers_has_its_own_step_number() {
     assert!(!scheduler.hand_over(0, outdated) && scheduler.hand_over(0, Some(numbers[2])));
 }
 
-/// 5.2c: when the monitor hands over a long step, it may call the waker of an executor. The waker may wait until the
-/// worker of the step reports its next state. The worker waits for the report of the monitor. Therefore the monitor
-/// must report the step before it calls the waker.
+/// 5.2c: when the monitor hands over a long step, the monitor may call the waker of an executor. The waker may wait
+/// until the worker of the step reports its next state. The worker waits for the report of the monitor. Therefore the
+/// monitor must report the step before it calls the waker.
 #[test]
 fn the_monitor_reports_a_long_step_before_it_calls_a_waker() {
     /// Waits for the report of the monitor, as the worker in slot 1 does.

@@ -110,7 +110,7 @@ impl Node {
     }
 }
 
-/// Action of the supervisor after the exit of a child that it has stopped.
+/// Action of the supervisor after the exit of a child that the supervisor has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Then {
     Stay,
@@ -277,8 +277,8 @@ impl Model {
         }
     }
 
-    /// Marks a supervisor as started if none of its children waits in `turns`. Then the supervisor above it can start
-    /// its next child.
+    /// Marks a supervisor as started if none of its children waits in `turns`. Then the parent supervisor can start its
+    /// next child.
     fn has_started(&mut self, supervisor: Place) {
         let node = &mut self.nodes[supervisor];
         if node.life == Life::Starting && node.keeps.as_ref().is_some_and(|keeps| keeps.turns.is_empty()) {
@@ -325,7 +325,8 @@ impl Model {
         }
     }
 
-    /// Whether an instance has exited. If the instance is a supervisor, all instances below it must have exited too.
+    /// Whether an instance has exited. If the instance is a supervisor, all instances below this supervisor must have
+    /// exited too.
     fn is_over(&self, place: Place) -> bool {
         self.nodes[place].life.has_ended()
             && (self.nodes[place].keeps.is_none() || self.children(place).into_iter().all(|child| self.is_over(child)))

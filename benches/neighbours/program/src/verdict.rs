@@ -235,8 +235,8 @@ impl Row {
         self.bars.iter().filter_map(|&bar| Some(Met { bar, ratio: self.ratio(bar.against)? }))
     }
 
-    /// Returns whether the row meets its bars. For a starved row with bars, a different rule applies: the row meets its
-    /// bars if the ratio of procession to the best other runtime is at most 1.0.
+    /// Returns whether the row meets its bars. For a starved row with bars, a different rule applies. Such a row meets
+    /// its bars if the ratio of procession to the best other runtime is at most 1.0.
     pub(crate) fn holds(&self) -> bool {
         match self.ratio(Against::Best) {
             Some(ratio) if self.is_starved() && !self.bars.is_empty() => ratio <= 1.0,

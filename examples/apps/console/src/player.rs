@@ -1,6 +1,6 @@
 //! Steps through a recording. The player shows one moment of the recording: the moment after a certain number of
-//! events. A step to the next event and a step to the previous event have the same cost, because each event contains a
-//! link to the state of its track before the event.
+//! events. A step to the next event and a step to the previous event have the same cost. The reason is that each event
+//! contains a link to the state of its track before the event.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 

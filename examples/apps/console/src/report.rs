@@ -38,7 +38,7 @@ pub enum Condition {
     BlockedWorker,
     /// A process has panicked since the start of the runtime.
     Panic,
-    /// `Host::explain` returns a finding. A command without an answer counts only if it is at least as old as
+    /// `Host::explain` returns a finding. A command without an answer counts only if the command is at least as old as
     /// [`UNANSWERED`].
     Finding,
     /// A supervisor has used up its restarts. If the supervisor must restart a child one more time, the supervisor

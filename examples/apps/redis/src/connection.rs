@@ -143,9 +143,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     Poll::Pending => break,
                 }
             }
-            // If `is_limited` is true, `poll_mail` has not polled the mailbox until it was empty, because the output
-            // had reached its limit. If the write has made room in the output, no event wakes this process for the
-            // messages in the mailbox. Therefore the loop checks the mailbox again.
+            // If `is_limited` is true, the output had reached its limit, and `poll_mail` may have left messages in the
+            // mailbox. If the write has made room in the output, no event wakes this process for the messages in the
+            // mailbox. Therefore the loop checks the mailbox again.
             if !is_limited || self.output.len() >= limit {
                 break;
             }

@@ -6,8 +6,8 @@ use std::task::Waker;
 
 use crate::platform::poller::source::Direction;
 
-/// Identifies a waiting operation of a source. The key is not `Copy`. If the key were `Copy`, a closure could store
-/// the key in a copy of the guard's field, and the guard of the operation would not see the key.
+/// Identifies a waiting operation of a source. The key is not `Copy`. If the key were `Copy`, a closure could store the
+/// key in a copy of the guard's field. Then the guard of the operation would not see the key.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WaiterKey(pub(super) u64);
 

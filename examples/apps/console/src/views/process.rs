@@ -235,7 +235,7 @@ fn further_text(details: &Details, text: &str, other: &Map<String, Value>) -> St
     texts.collect()
 }
 
-/// If the value is a place in a source file, returns the place without the column: the text of a wait contains only the
+/// If the value is a place in a source file, returns the place without the column. The text of a wait contains only the
 /// file and the line. Returns any other value unchanged.
 fn without_column(value: &str) -> &str {
     let is_number = |text: &str| text.parse::<u32>().is_ok();

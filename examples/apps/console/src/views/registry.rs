@@ -98,9 +98,9 @@ fn handlers(Handlers { rows, handler_count, others, other_count }: &Handlers) ->
     let row = |HandlerRow { kind, command, outstanding }: &HandlerRow| {
         let outstanding = outstanding.map_or_else(|| "-".to_owned(), number);
         let kind = match kind.as_str() {
-            // A command type may have a handler although the list of handlers does not contain this type. All commands
-            // with a name are counted as one type, the runtime itself answers built-in commands, and another host may
-            // have the handler.
+            // A command type may have a handler although the list of handlers does not contain this type. There are
+            // three possible reasons: all commands with a name are counted as one type, the runtime itself answers
+            // built-in commands, or another host has the handler.
             "" => "not listed",
             "stream_name" => "stream name",
             kind => kind,

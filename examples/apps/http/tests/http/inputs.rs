@@ -1,4 +1,4 @@
-//! Clients on real connections: they send random bytes, send long request heads, or vanish.
+//! Tests with clients on real connections. The clients send random bytes, send long request heads, or vanish.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

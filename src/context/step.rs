@@ -157,8 +157,9 @@ enum Look {
     Cut,
     /// The step leaves its events in the inbox.
     Left,
-    /// A [`Mailbox`](crate::Mailbox) is the receiver of the process. The process becomes the receiver again when it
-    /// reads an event itself. If the mailbox was dropped, the process becomes the receiver again at the end of a step.
+    /// A [`Mailbox`](crate::Mailbox) is the receiver of the process. The process becomes the receiver again when the
+    /// process itself reads an event. If the mailbox was dropped, the process becomes the receiver again at the end of
+    /// a step.
     HandedOver,
 }
 
@@ -242,8 +243,8 @@ const COLLECT_AT: usize = 32;
 /// returns `None`. After the nested step, the process can read the events.
 ///
 /// If the process has delegated an earlier step to [`EntryPoints`](crate::EntryPoints), a [`Mailbox`](crate::Mailbox)
-/// is the receiver of the process. The process becomes the receiver again when it reads an event itself. If the mailbox
-/// was dropped, the process becomes the receiver again at the end of a step.
+/// is the receiver of the process. The process becomes the receiver again when the process itself reads an event. If
+/// the mailbox was dropped, the process becomes the receiver again at the end of a step.
 pub struct Events<'a, M> {
     mail: &'a mut Mail<M>,
     control: &'a Control<M>,

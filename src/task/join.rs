@@ -121,7 +121,7 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
     }
 
     /// Polls the outcome in the same way as the future, but takes no unit from the budget of the turn. The caller
-    /// limits the length of its turn itself.
+    /// itself limits the length of its turn.
     pub(crate) fn poll_without_budget(&mut self, cx: &mut Cx<'_>) -> Poll<Result<T, Exit>> {
         assert!(
             !self.over,
@@ -294,8 +294,8 @@ impl Started {
         self.recorded.end(head.host(), || Wait::on(WaitKind::Start, head.pid(), Some(self.line)));
     }
 
-    /// Polls in the same way as the future, but takes no unit from the budget of the turn. The caller limits the length
-    /// of its turn itself.
+    /// Polls in the same way as the future, but takes no unit from the budget of the turn. The caller itself limits the
+    /// length of its turn.
     pub(crate) fn poll_without_budget(&mut self, cx: &mut Cx<'_>) -> Poll<Result<(), Exit>> {
         if self.over {
             return Poll::Pending;

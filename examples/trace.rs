@@ -25,7 +25,7 @@ enum Count {
     Total(Reply<HashMap<String, u64>>),
 }
 
-/// Counts the words in its messages, until a message asks for the total.
+/// Counts the words in the received messages, until a message asks for the total.
 async fn counter(mut ctx: Context<Count>) -> Result<(), Exit> {
     let mut counts = HashMap::new();
     loop {

@@ -2,8 +2,8 @@
 //!
 //! This folder imports `task` and all folders that `task` imports. This folder does not import `scheduler` or
 //! `runtime`, because a behaviour consists of processes and uses no internals of the scheduler. Only `lib.rs`,
-//! `supervisor.rs` and `runtime/console` import this folder. `lib.rs` and `supervisor.rs` export its public names.
-//! `runtime/console` shows and controls the children of supervisors.
+//! `supervisor.rs` and `runtime/console` import this folder. `lib.rs` and `supervisor.rs` export the public names of
+//! this folder. `runtime/console` shows and controls the children of supervisors.
 
 pub(crate) mod intensity;
 pub(crate) mod join_set;

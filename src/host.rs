@@ -227,8 +227,8 @@ impl fmt::Debug for Host {
 
 /// Contents of a new control block. The function that allocates a control block must itself call [`fill`](Self::fill).
 /// Then `fill` writes each field only once, at the final address of the field. A later copy of the fields would be
-/// slow. The loads of such a copy are wider than the stores that first wrote the fields. A processor cannot forward the
-/// bytes of several narrow stores to one wide load.
+/// slow. The loads of a later copy would be wider than the stores that first wrote the fields. A processor cannot
+/// forward the bytes of several narrow stores to one wide load.
 pub(crate) struct ControlParts {
     place: LocalId,
     host: Host,
@@ -349,7 +349,8 @@ impl Host {
     }
 
     /// Returns the control block of a process that never runs, because its spawn was refused. The control block has a
-    /// closed mailbox, and the exit is already published. The handle of a refused spawn points to such a control block.
+    /// closed mailbox, and the exit is already published. The handle of a refused spawn points to the control block
+    /// that this function returns.
     pub(crate) fn refused_control<N: Send + 'static>(&self, refusal: SpawnErrorKind) -> Ref<Control<N>> {
         let head = Head::new(RunState::over(), LocalId::NOWHERE, self.clone(), 0, None, SpawnSettings::default());
         let control = Ref::new(|header| Control {

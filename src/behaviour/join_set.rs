@@ -129,8 +129,8 @@ impl<T: Send + 'static> JoinSet<T> {
         Self { host, inherited, running: FuturesUnordered::new(), exited: VecDeque::new(), added: 0 }
     }
 
-    /// Spawns an async body, adds the process to the set, and returns its address. If the set belongs to a process, the
-    /// new process inherits the values, the deadline and the cancel token of that process.
+    /// Spawns an async body, adds the process to the set, and returns the address of the process. If the set belongs to
+    /// a process, the new process inherits the values, the deadline and the cancel token of that process.
     ///
     /// If the spawn is refused, the set contains a process that has exited with [`Exit::Refused`].
     pub fn spawn<N, F, Fut>(&mut self, body: F) -> Address<N>
@@ -164,9 +164,9 @@ impl<T: Send + 'static> JoinSet<T> {
         address
     }
 
-    /// Waits until one of the processes exits, removes this process from the set, and returns its result. If the
-    /// process did not exit normally, the result is an error that contains the exit of the process. Returns `None` if
-    /// the set is empty.
+    /// Waits until one of the processes exits, removes this process from the set, and returns the result of the
+    /// process. If the process did not exit normally, the result is an error that contains the exit of the process.
+    /// Returns `None` if the set is empty.
     ///
     /// # Cancel safety
     /// Cancel safe: if the future is dropped before it completes, no process is removed from the set.

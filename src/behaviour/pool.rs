@@ -153,10 +153,10 @@ impl<M: Send + 'static, F> Pool<M, F> {
     /// The queue of the pool is common to all keys. After the start, a message enters the queue in two cases: a
     /// [`send_wait`](crate::Address::send_wait) finds that the member for the key of its message is full, or a member
     /// has exited. Until the queue is empty again, all later messages also enter the queue. The pool then forwards each
-    /// message to the member of its key, and a full member does not stop the messages for other members. But if a
-    /// member does not read its messages, the messages for this member can fill the queue of the pool. The pool then
-    /// refuses the messages of all keys. If a member may stop reading its messages, use [`send`](crate::Address::send),
-    /// or spawn one process for each key.
+    /// message to the member for the key of the message, and a full member does not stop the messages for other
+    /// members. But if a member does not read its messages, the messages for this member can fill the queue of the
+    /// pool. The pool then refuses the messages of all keys. If a member may stop reading its messages, use
+    /// [`send`](crate::Address::send), or spawn one process for each key.
     ///
     /// `key` runs on the sending thread. If `key` panics, the send panics. If the message must wait in the queue of the
     /// pool, `key` runs again in the process of the pool. If this second call panics, the pool exits.

@@ -332,8 +332,8 @@ impl ServerContext {
 
     /// The timer is polled only when there is no message or when the budget of the turn is spent. For each message,
     /// this function only reads the clock. If the handlers wait, each message begins a new turn with a full budget, so
-    /// the budget is never spent. As long as the mailbox of such a server has messages, the server detects the deadline
-    /// only by this reading of the clock.
+    /// the budget is never spent. As long as the handlers wait and the mailbox has messages, the server detects the
+    /// deadline only by this reading of the clock.
     fn poll_with_deadline<M: Send + 'static>(
         &mut self,
         deadline: Option<Instant>,

@@ -141,7 +141,7 @@ enum PlanProgress {
     NotStarted,
 }
 
-/// A child of a supervisor, with its history and its pending replies.
+/// A child of a supervisor, with the history and the pending replies of the child.
 struct ChildEntry {
     child: Child,
     restarts: u64,
@@ -190,11 +190,11 @@ pub enum SupervisorMessage {
     TerminateChild(ChildId, Reply<bool>),
     /// Restarts a child. If the child runs, the supervisor first stops the child. If the child is in its first start,
     /// the later children wait until the new instance has started. This request does not count towards the intensity,
-    /// and resets the child's [back-off](Child::backoff). The answer is sent when the child has started.
-    /// If there is no such child, the answer is [`Exit::NoProcess`].
+    /// and resets the child's [back-off](Child::backoff). The answer is sent when the child has started. If the
+    /// supervisor does not have this child, the answer is [`Exit::NoProcess`].
     RestartChild(ChildId, Reply<Result<Pid, Exit>>),
     /// Stops a child and removes the child from the supervisor. When the child has exited, the supervisor answers true.
-    /// If there is no such child, the supervisor answers false.
+    /// If the supervisor does not have this child, the supervisor answers false.
     DeleteChild(ChildId, Reply<bool>),
     /// Lists the children and their states. [`Host::supervision_tree`](crate::Host::supervision_tree) also lists the
     /// children of each child that is a supervisor.
@@ -208,8 +208,8 @@ pub enum SupervisorMessage {
 pub enum ChildId {
     /// Name of the child.
     Name(Cow<'static, str>),
-    /// Pid of the running instance, or of its [kept mailbox](Child::keep_mailbox). The pid of a kept mailbox also
-    /// identifies the child while no instance runs.
+    /// Pid of the running instance, or of the [kept mailbox](Child::keep_mailbox) of the child. The pid of a kept
+    /// mailbox also identifies the child while no instance runs.
     Pid(Pid),
 }
 

@@ -121,7 +121,7 @@ enum Caller {
     /// process waits for.
     Process(ProcessRef),
     /// The calling process. The call was made in a turn of this process, through an address or through a host. A
-    /// handler may own the future of such a call, or the future may move to a process other than the calling process.
+    /// handler may own the future of the call, or the future may move to a process other than the calling process.
     /// Therefore, the process counts the call only if the last poll of the future was in a step of the process.
     Within(ProcessRef),
     /// The callee. This variant is used if the call was made through an address, and not in a turn of a process.

@@ -1,5 +1,5 @@
-//! Methods that set and remove the links and the monitors of a process. The tables of links and their protocol are in
-//! `host::link`. The guide for users is [`guide::lifecycle`](crate::guide::lifecycle).
+//! Methods that set and remove the links and the monitors of a process. The tables of links, and the protocol of these
+//! tables, are in `host::link`. The guide for users is [`guide::lifecycle`](crate::guide::lifecycle).
 
 use crate::context::mailbox::Mailbox;
 use crate::context::me::SelfHandle;

@@ -435,7 +435,7 @@ impl<M: Send + 'static> Mailbox<M> {
         // This function itself moves a delivered message directly into the result. A second move would immediately read
         // the message that the first move has written. The first move writes the message with several stores. A load of
         // the second move could read more bytes than one of these stores has written. The processor cannot forward
-        // stored bytes to such a wider load, so the second move would be slow.
+        // stored bytes to a load that is wider than the store, so the second move would be slow.
         if let Known::Delivered(receiver_turn) = known
             && !self.me.control().head.is_cancelled()
             && Current::with(Current::spend_for_mailbox)
@@ -572,7 +572,7 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     /// Records, for inspections, that the mailbox is polled outside its process. This function has no effect if the
-    /// mailbox belongs to no process, or if this thread runs a step of its process.
+    /// mailbox belongs to no process, or if this thread runs a step of the process to which the mailbox belongs.
     #[cold]
     fn note_elsewhere(&self) {
         let control = self.me.control();
@@ -611,7 +611,7 @@ impl<M: Send + 'static> Mailbox<M> {
     ///
     /// A combinator, or a `block_on` function of another crate, polls the mailbox with a waker that is not the waker of
     /// the task. Such a `block_on` never ends the turn, so the budget stays spent. Therefore, if the mailbox is polled
-    /// with such a waker, the mailbox takes one message after each pause.
+    /// with a waker that is not the waker of the task, the mailbox takes one message after each pause.
     #[cold]
     fn pause(&mut self, cx: &Cx<'_>) -> bool {
         let address = self.me.control().address();
@@ -726,7 +726,7 @@ impl<M: Send + 'static> Drop for Mailbox<M> {
 }
 
 impl Host {
-    /// Creates a mailbox that has a pid but belongs to no process. Threads and tasks of any executor can use such a
+    /// Creates a mailbox that has a pid but belongs to no process. Threads and tasks of any executor can use this
     /// mailbox as a channel.
     ///
     /// The mailbox exists until the [`Mailbox`] is dropped or its pid is killed. If all pids are in use or the runtime

@@ -225,8 +225,8 @@ impl<M: Send + 'static> SelfHandle<M> {
     }
 
     /// Reads the clock. If this thread runs a step of this process, the method also reports the read time to the
-    /// current turn. The turn records its first such time, and a sleep needs this record to reuse the timer of an
-    /// earlier sleep.
+    /// current turn. The turn records only the first time that is reported in the turn. A sleep needs this record to
+    /// reuse the timer of an earlier sleep.
     #[inline(never)]
     fn seen_now(&self) -> Instant {
         let now = self.now();
@@ -374,8 +374,8 @@ impl<M: Send + 'static> SelfHandle<M> {
     }
 
     /// Runs a future until the future completes or this process is asked to exit. When the process is asked to exit,
-    /// `future` is dropped. If `future` is ready in the poll that notices the request, its output is returned. If the
-    /// process was asked to exit before the first poll, `future` is never polled.
+    /// `future` is dropped. If `future` is ready in the poll that notices the request, the output of `future` is
+    /// returned. If the process was asked to exit before the first poll, `future` is never polled.
     ///
     /// ```
     /// # use procession::{Context, Exit, Reason, Runtime};

@@ -289,9 +289,9 @@ impl<N: Send + 'static, T: Send + 'static> MultiCall<N, T> {
     }
 
     /// Ends the multi-call when `needed` processes have replied. The output contains `needed` replies and the pids of
-    /// their processes, in the order of the calls. If the multi-call was polled before this method is called, the
-    /// output may contain more replies. The remaining calls are cancelled. Later replies to the cancelled calls are
-    /// counted as late.
+    /// the processes that sent these replies, in the order of the calls. If the multi-call was polled before this
+    /// method is called, the output may contain more replies. The remaining calls are cancelled. Later replies to the
+    /// cancelled calls are counted as late.
     ///
     /// # Errors
     /// The future fails with [`CallError::NoQuorum`] as soon as `needed` replies are no longer possible. The error
@@ -422,8 +422,8 @@ impl<N: Send + 'static, T: Send + 'static, O> Future for MultiCall<N, T, O> {
         let Some(output) = this.output else { return Poll::Pending };
         this.send();
         if this.is_decided() {
-            // The multi-call does not wait. Without the budget, a body that repeats such a multi-call would never
-            // release its worker.
+            // The multi-call does not wait. Without the budget, a body that repeats a multi-call without a wait would
+            // never release its worker.
             ready!(this.pause.spend(cx));
         }
         this.update_counts(true);

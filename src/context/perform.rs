@@ -158,7 +158,7 @@ impl<C: Command> BodyYield<C> {
     /// - The command has no deadline.
     /// - This turn has no other inline command.
     /// - No other command is pending in the table of yields.
-    /// - The task of the process polls the future with its own waker, in a step of the process.
+    /// - The task of the process polls the future with the waker of this task, in a step of the process.
     /// - A handler is registered for the type of the command. The handler of a `NamedCommand` is registered under a
     ///   name instead.
     #[inline]

@@ -36,9 +36,9 @@ use crate::process::state::current::Current;
 /// Future that resolves at its deadline, and never earlier. If the future is dropped, the sleep is cancelled.
 ///
 /// The duration of a sleep starts when the sleep is created. The timers tick once per millisecond, and a sleep ends at
-/// the first tick at or after its deadline. A sleep with a duration of zero resolves at its first poll. In a process,
-/// such a sleep takes one unit of the budget of the turn. If the budget is spent, the sleep first lets other processes
-/// run. If the deadline is beyond the clock's range of 584 years, the sleep never resolves.
+/// the first tick at or after its deadline. A sleep with a duration of zero resolves at its first poll. In a process, a
+/// sleep with a duration of zero takes one unit of the budget of the turn. If the budget is spent, the sleep first lets
+/// other processes run. If the deadline is beyond the clock's range of 584 years, the sleep never resolves.
 ///
 /// If the runtime has shut down, a sleep still resolves at its deadline. If the [`Simulation`](crate::Simulation) of a
 /// sleep has ended, the sleep resolves immediately.
@@ -85,8 +85,8 @@ impl Sleeper {
         }
     }
 
-    /// Returns true if a sleep that is polled with `waker` may share timers with other sleeps of its process. Such a
-    /// sleep may reuse the timer of an earlier sleep, and may keep its own timer for a later sleep.
+    /// Returns true if a sleep that is polled with `waker` may share timers with other sleeps of the same process. A
+    /// sleep that shares timers may reuse the timer of an earlier sleep, and may keep its own timer for a later sleep.
     #[inline]
     fn passes_on(&self, waker: &Waker) -> bool {
         match self {
@@ -212,8 +212,9 @@ impl Sleep {
         }
     }
 
-    /// Takes over the timer that an earlier sleep has left. Returns false if there is no such timer, or if the timer is
-    /// due after the deadline of this sleep. Also returns false if the timer may have fired before this turn.
+    /// Takes over the timer that an earlier sleep has left. Returns false if no earlier sleep has left a timer, or if
+    /// the timer is due after the deadline of this sleep. Also returns false if the timer may have fired before this
+    /// turn.
     #[inline]
     fn take_over(&mut self) -> bool {
         let Sleeper::Process(process) = &self.sleeper else { return false };
@@ -510,7 +511,8 @@ impl Host {
         Interval::new(self.sleep_until(first), every)
     }
 
-    /// Returns the sleep of a time limit. Inspections do not list such a sleep as an event that a process waits for.
+    /// Returns the sleep of a time limit. Inspections do not list the sleep of a time limit as an event that a process
+    /// waits for.
     pub(crate) fn limit(&self, time: Duration) -> Sleep {
         Sleep::for_time(Sleeper::Outside(self.clone()), self.now(), time, None)
     }

@@ -1,8 +1,8 @@
 //! For users of tokio. This page lists the terms of tokio and their counterparts in this crate.
 //!
 //! A process is a task with a mailbox, a pid and an exit. A common pattern of tokio is a task that owns a state and
-//! reads requests from an mpsc channel. Each request contains a oneshot sender. In this crate, the counterpart of such
-//! a task is a process that answers calls:
+//! reads requests from an mpsc channel. Each request contains a oneshot sender. In this crate, the counterpart of a
+//! task with a state and a channel is a process that answers calls:
 //!
 //! ```
 //! use procession::{Context, Exit, Reply};

@@ -121,8 +121,8 @@
 //!
 //! An idle runtime has no periodic tick. One parked worker, the *timekeeper*, sleeps until the nearest deadline.
 //!
-//! The file `src/scheduler/README.md` describes the protocol of parking and waking, its races, and a sketch of its
-//! proof. The model checker loom checks models of this protocol.
+//! The file `src/scheduler/README.md` describes the protocol of parking and waking, and the races of this protocol. The
+//! file also contains a sketch of the proof. The model checker loom checks models of this protocol.
 //!
 //! # Memory of a process
 //!

@@ -72,10 +72,10 @@ impl Host {
     ///
     /// If the future is dropped before the closure begins, the closure never runs. To discard the result but let the
     /// closure run, call [`Blocking::detach`](crate::future::Blocking::detach). A closure that has begun runs to its
-    /// end. The drop of the runtime does not wait for such a closure. Therefore, the end of the program may interrupt
-    /// such a closure. If the future of a waiting closure is dropped, the closure may stay in the queue for a while.
-    /// When another closure arrives and the queue is full, the pool checks the next 128 closures of the queue, and
-    /// removes each closure whose future was dropped.
+    /// end. The drop of the runtime does not wait for a closure that has begun. Therefore, the end of the program may
+    /// interrupt the closure. If the future of a waiting closure is dropped, the closure may stay in the queue for a
+    /// while. When another closure arrives and the queue is full, the pool checks the next 128 closures of the queue,
+    /// and removes each closure whose future was dropped.
     ///
     /// # Errors
     /// - [`Failure::Panicked`], if the closure panics.

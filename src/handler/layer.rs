@@ -53,7 +53,7 @@
 //! }
 //! ```
 //!
-//! A layer may wait, retry, or call several handlers. Such a layer uses
+//! A layer may wait, retry, or call several handlers. A layer that waits, retries or calls several handlers uses
 //! [`Completion::call_handler`](crate::Completion::call_handler), and awaits the answer in its own future.
 //!
 //! # Relation to tower

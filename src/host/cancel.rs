@@ -258,8 +258,8 @@ impl Future for Cancelled {
             CancelSource::Token(token) => poll_news(token.0.news(), listening, cx, || token.reason()),
         };
         // A body may ignore its cancellation, and may await a `Cancelled` future in a loop. If a `Cancelled` future
-        // took no unit from the budget, such a loop would never end the turn. Therefore a future that resolves without
-        // a wait takes a unit from the budget.
+        // took no unit from the budget, a loop that awaits `Cancelled` futures would never end the turn. Therefore a
+        // future that resolves without a wait takes a unit from the budget.
         if reason.is_ready() && !has_waited {
             ready!(this.pause.spend_as_check(cx));
         }

@@ -341,8 +341,8 @@ impl<M: Send + 'static> Control<M> {
     }
 
     /// Closes the mailbox slot at the beginning of a turn. A receiver that was split off from the process can run
-    /// outside the turns of the process. `begin_turn` calls this function if such a receiver has polled the mailbox
-    /// while the slot was open. If the slot contains a message, this function wakes the receiver.
+    /// outside the turns of the process. `begin_turn` calls this function if a split-off receiver has polled the
+    /// mailbox while the slot was open. If the slot contains a message, this function wakes the receiver.
     #[cold]
     fn close_slot(&self, ready: &RunnableProcess) {
         if let Some(reader) = self.inbox.close_slot(ready.in_turn()) {
@@ -826,7 +826,8 @@ impl dyn AnyControl {
     }
 
     /// Delivers the cancel event, at most once. Returns false if an earlier cancel request exists. This function does
-    /// not set the timer that kills the process at the deadline. The caller must make sure that such a timer is set.
+    /// not set the timer that kills the process at the deadline. The caller must make sure that a timer is set that
+    /// kills the process at the deadline.
     pub(crate) fn cancel(&self, reason: Reason, deadline: Instant) -> bool {
         let head = self.head();
         if !head.set_cancel(reason.clone(), deadline) {

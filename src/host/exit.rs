@@ -2,9 +2,9 @@
 //! letters. A dead letter is a message that a mailbox accepted and that no receiver will read.
 //!
 //! The exit of a process runs on the thread that has the right to run the process. A mailbox can also exist without a
-//! process. The thread that closes such a mailbox also runs the exit of the mailbox. An [`ExitOwner`] performs the
-//! steps that need the state of the process. `task.rs` implements this trait for processes. The following list explains
-//! the order of the steps. The list also names the races that another order would allow.
+//! process. The thread that closes a mailbox without a process also runs the exit of the mailbox. An [`ExitOwner`]
+//! performs the steps that need the state of the process. `task.rs` implements this trait for processes. The following
+//! list explains the order of the steps. The list also names the races that another order would allow.
 //!
 //! 1. **Call the user's `close`.** If `close` panics, the panic replaces the exit. Therefore step 1 comes before each
 //!    step that passes the exit to another process. If step 1 came later, two processes could receive different exits
@@ -14,8 +14,8 @@
 //!    after step 2. Another thread may add a name, a group or the first timer during the exit. The other thread first
 //!    announces the addition, and then checks whether the mailbox is open. If the mailbox is still open, step 3, 6 or 8
 //!    finds the announced addition. If steps 3, 6 and 8 came before step 2, a name, a membership or a timer could
-//!    remain after the exit. After step 2, the failure of a linked process no longer changes the exit. Therefore the
-//!    process does not count as a receiver of such a failure.
+//!    remain after the exit. After step 2, the failure of a linked process no longer changes the exit. Therefore, after
+//!    step 2, the process does not count as a receiver of the failure of a linked process.
 //! 3. **Release the names.** Step 3 comes before step 4, because destructors in step 4 may run for a long time. During
 //!    this time, a look-up by name must not find the process, because the process accepts no message any more. The
 //!    successor of the process must be able to get the name during this time.
@@ -89,7 +89,7 @@ use crate::process::state::Ref;
 use crate::process::state::current::{Current, InTurn};
 
 /// Performs the parts of an exit that depend on the state of the process. Each method belongs to one step of the list
-/// at the top of this file. The documentation of each method gives the number of its step.
+/// at the top of this file. The documentation of each method gives the number of the step to which the method belongs.
 pub(crate) trait ExitOwner {
     /// Step 2: returns the proof that this thread has the right to run the process. Returns `None` if the mailbox
     /// belongs to no process.
@@ -281,8 +281,9 @@ impl Host {
         }
         if self.phase() != Phase::Open {
             // Two processes may exit at the same time. The thread of each exit counts the exit before this fence. All
-            // such fences have one total order. Therefore the thread with the later fence sees both counted exits, and
-            // notifies the shutdown. Without the fences, each thread could miss the exit that the other thread counts.
+            // sequentially consistent fences have one total order. Therefore the thread with the later fence sees both
+            // counted exits, and notifies the shutdown. Without the fences, each thread could miss the exit that the
+            // other thread counts.
             fence(Ordering::SeqCst);
             if self.all_ended() {
                 notify(&self.shared().emptied);

@@ -8,8 +8,8 @@
 //!
 //! - The inspection waits for the spin locks of the mailbox, the links and the yields, one at a time. A thread that
 //!   holds one of these locks never looks up a pid. Therefore no deadlock is possible.
-//! - A thread that holds another lock of a process may look up a pid. The inspection does not wait for such a lock. If
-//!   the lock is busy, the inspection releases the slot and tries again.
+//! - A thread that holds another lock of a process may look up a pid. The inspection does not wait for a lock whose
+//!   holder may look up a pid. If the lock is busy, the inspection releases the slot and tries again.
 
 #[cfg(test)]
 mod clock_reads;

@@ -1,5 +1,5 @@
-//! References from a future to the process that polls the future. A future holds such a reference while the future
-//! waits for an external event.
+//! References from a future to the process that polls the future. A future holds a reference to the process while the
+//! future waits for an external event.
 //!
 //! A process often sleeps or sets a time limit directly after another sleep or time limit. When a sleep is dropped in a
 //! step of its process, the thread of the step stores the reference until the step ends. If the same process begins

@@ -489,7 +489,8 @@ mod tests {
         assert_eq!(poll_after(Duration::from_nanos(1)), Poll::Ready(false));
     }
 
-    /// A call of `shutdown` sets no timer if its deadline is not earlier, or if the shutdown has ended.
+    /// A call of `shutdown` sets no timer if a previous call had the same deadline or an earlier deadline, or if the
+    /// shutdown has ended.
     #[test]
     fn only_an_earlier_deadline_of_a_shutdown_sets_a_timer() {
         let mut simulation = Simulation::new(1);

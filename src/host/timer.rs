@@ -126,7 +126,7 @@ pub(crate) struct Timers {
     /// One shard for each worker, and a last shard that all other threads share.
     shards: Box<[CachePadded<Shard>]>,
     /// Time in ns: a thread has promised to check the timers at this time or earlier. The value is `u64::MAX` if no
-    /// thread has made such a promise.
+    /// thread has promised to check the timers.
     promised: CachePadded<AtomicU64>,
     /// Earliest deadline in ns that was reported to a thread. A later cancellation of the timer does not change this
     /// value. The value is `u64::MAX` if the reported deadline has passed.
@@ -404,12 +404,12 @@ impl Timers {
     }
 
     /// Returns the time after which the caller must check the timers. With this call, the caller promises to make this
-    /// check. A call of [`wait`](Self::wait) makes no such promise.
+    /// check. A call of [`wait`](Self::wait) does not promise to check the timers.
     ///
     /// An earlier call may have reported a deadline that has not passed yet. In this case, the returned time ends at
     /// this deadline or earlier, even if the timer of this deadline was cancelled. The reason is that many programs
-    /// repeatedly set a timeout and cancel this timeout. If such a program uses timeouts of one second, the thread
-    /// wakes at most one time per second, and does not wake for each timeout.
+    /// repeatedly set a timeout and cancel this timeout. If a program repeatedly sets and cancels timeouts of one
+    /// second, the thread wakes at most one time per second, and does not wake for each timeout.
     pub(crate) fn keep_time(&self) -> Option<Duration> {
         let now = self.now();
         let mut reported = self.reported.load(Ordering::Relaxed);

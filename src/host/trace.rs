@@ -240,7 +240,7 @@ fn label(shared: &Shared, number: u64) -> Option<u32> {
 /// Functions that start and end traces.
 impl Host {
     /// Starts an execution trace, and writes the trace to the file at this path. If the file exists, the trace replaces
-    /// its contents. [Perfetto](https://ui.perfetto.dev) opens the file. The page
+    /// the contents of the file. [Perfetto](https://ui.perfetto.dev) opens the file. The page
     /// [`guide::tracing`](crate::guide::tracing) explains how to read the trace.
     ///
     /// The trace contains the processes of all hosts of the runtime. Each worker has a lane. The lane has one slice for
@@ -292,13 +292,13 @@ impl Host {
     }
 
     /// Starts an execution trace with these options, as [`start_trace_to`](Self::start_trace_to) does. The options
-    /// select the processes of the trace, and limit the number of its events.
+    /// select the processes of the trace, and limit the number of events in the trace.
     ///
     /// If the options select some processes, only the turns of these processes have the cost of recording. The trace
     /// contains the turns, states, commands and received messages of the selected processes. The trace does not contain
     /// the messages that the selected processes send to other processes, the searches of the workers, or the counter
-    /// tracks. If several traces run, a turn has the cost of recording as soon as one of these traces selects its
-    /// process.
+    /// tracks. If several traces run, a turn has the cost of recording as soon as one of these traces selects the
+    /// process of the turn.
     ///
     /// A trace without events writes an empty packet once per second. Therefore the trace ends soon after its reader
     /// has disconnected, even if the selected processes do not run.
@@ -323,8 +323,8 @@ impl Host {
     }
 
     /// Begins to record events. After this call, the events of all selected processes are recorded. This call marks the
-    /// selected processes in the pid table, and each later spawn marks its process. This function returns the reader of
-    /// the events, and the processes that this function has marked.
+    /// selected processes in the pid table, and each later spawn marks the spawned process. This function returns the
+    /// reader of the events, and the processes that this function has marked.
     fn begin_reader(&self, options: &TraceOptions) -> (EntryReader, BTreeMap<u64, Alive>) {
         let table = &self.shared().pid_table;
         // A pid of another runtime selects no process. No process has the number `u64::MAX`.
@@ -404,7 +404,8 @@ mod tests {
         (0..4).for_each(|_| session.collect(rt.now().ns()));
         session.finish(rt.now().ns());
         let count = |text: &[u8]| session.bytes().windows(text.len()).filter(|bytes| *bytes == text).count();
-        // The name of a track is the pid and the label. The label of a process without a name is its type.
+        // The name of a track is the pid and the label. The label of a process without a name is the type of the
+        // process.
         let type_name = std::any::type_name_of_val(&receives);
         assert!(type_name.starts_with("procession::"));
         assert!(count(format!("> {type_name}").as_bytes()) >= 100);

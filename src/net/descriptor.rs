@@ -93,7 +93,7 @@ impl<T: AsFd> Async<T> {
     ///
     /// After the future has completed, the descriptor counts as readable until a read operation of this value gets
     /// [`io::ErrorKind::WouldBlock`] from the system. An example of a read operation is [`read_with`](Self::read_with).
-    /// If the program reads the descriptor without such an operation, the program must call
+    /// If the program reads the descriptor without a read operation of this value, the program must call
     /// [`clear_readable`](Self::clear_readable).
     ///
     /// # Errors
@@ -107,8 +107,8 @@ impl<T: AsFd> Async<T> {
     ///
     /// After the future has completed, the descriptor counts as writable until a write operation of this value gets
     /// [`io::ErrorKind::WouldBlock`] from the system. An example of a write operation is
-    /// [`write_with`](Self::write_with). If the program writes to the descriptor without such an operation, the program
-    /// must call [`clear_writable`](Self::clear_writable).
+    /// [`write_with`](Self::write_with). If the program writes to the descriptor without a write operation of this
+    /// value, the program must call [`clear_writable`](Self::clear_writable).
     ///
     /// # Errors
     /// Returns an error if the runtime has ended.

@@ -124,8 +124,8 @@ impl<T: sealed::Resolve + ?Sized> sealed::Resolve for &T {
 /// the runtime is a simulation, or if the pool refuses the lookup.
 ///
 /// # Cancel safety
-/// Cancel safe. If the future is dropped, a lookup that has begun continues on the blocking pool, and its result is
-/// dropped.
+/// Cancel safe. If the future is dropped, a lookup that has begun continues on the blocking pool, and the result of the
+/// lookup is dropped.
 pub async fn lookup_host(addr: impl ToSocketAddrs) -> io::Result<vec::IntoIter<SocketAddr>> {
     Ok(resolve(addr.unresolved(), || Backend::current()?.host()).await?.into_iter())
 }

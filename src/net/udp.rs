@@ -274,7 +274,7 @@ impl UdpSocket {
     /// that the peer has refused an earlier packet.
     ///
     /// # Errors
-    /// Returns the error of the system if the socket has no such option.
+    /// Returns the error of the system if the socket has no option `SO_ERROR`.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         self.io.io().take_error()
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::Sub;
 
 /// Generates the enum of counters, the snapshot, and the operations on each field from one list of counters. The first
-/// line of the documentation of a counter is also its help text in the Prometheus format.
+/// line of the documentation of a counter is also the help text of the counter in the Prometheus format.
 macro_rules! counters {
     ($(#[doc = $help:literal] $(#[doc = $more:literal])* $name:ident => $field:ident,)*) => {
         /// A counter. The field of `Counters` with the same name documents the meaning of the counter.

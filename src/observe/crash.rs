@@ -55,12 +55,12 @@ pub(crate) struct AbnormalState {
 ///
 /// If no link, monitor, supervisor or join handle receives the exit, the runtime also passes the report to the function
 /// of [`Builder::on_crash`](crate::Builder::on_crash). By default, this function prints the report to stderr, as one
-/// block of lines. The runtime calls this function once for each such process, usually at the exit of the process. If
-/// the process has a [`JoinHandle`](crate::JoinHandle), the runtime does not call this function before the handle is
-/// dropped. If the handle has returned the exit, the runtime does not call this function at all. A failure is
-/// unobserved if no link, monitor, supervisor or join handle receives the exit. An unobserved failure reaches both the
-/// observer and the function. If the observer and the function write to the same log, the log contains the failure
-/// twice.
+/// block of lines. The runtime calls this function once for each process whose failure is unobserved, usually at the
+/// exit of the process. If the process has a [`JoinHandle`](crate::JoinHandle), the runtime does not call this function
+/// before the handle is dropped. If the handle has returned the exit, the runtime does not call this function at all. A
+/// failure is unobserved if no link, monitor, supervisor or join handle receives the exit. An unobserved failure
+/// reaches both the observer and the function. If the observer and the function write to the same log, the log contains
+/// the failure twice.
 ///
 /// The text of the report is the same for the observer, for `TracingObserver`, and for the function of `on_crash`. On
 /// stderr, a note follows the text:

@@ -7,7 +7,8 @@ use std::ops::Sub;
 use crate::observe::histogram::{Buckets, Histogram};
 
 /// Generates the enum of durations, the snapshot, and the operations on each field from one list of distributions. The
-/// first line of the documentation of a distribution is also its help text in the Prometheus format.
+/// first line of the documentation of a distribution is also the help text of the distribution in the Prometheus
+/// format.
 macro_rules! distributions {
     ($(#[doc = $help:literal] $(#[doc = $more:literal])* $name:ident => $field:ident,)*) => {
         /// A sampled duration. The field of `Distributions` with the same name documents the meaning of the duration.

@@ -128,7 +128,8 @@ impl ExitHistory {
     }
 
     /// Adds a record. If the list is full, the oldest record is dropped. The caller has replaced the error of the exit
-    /// by its text: see [`without_errors`]. The `Display` of the error is user code, and must not run under the lock.
+    /// by the text of the error: see [`without_errors`]. The `Display` of the error is user code, and must not run
+    /// under the lock.
     pub(crate) fn add(&self, record: ExitRecord) {
         let dropped = self.records.with(|records| records.add(record, self.capacity));
         drop(dropped);

@@ -138,9 +138,9 @@ pub enum Finding {
         /// The oldest known command was performed at about this time, or earlier. The runtime reads two times, and
         /// `since` is the earlier of these two times. The first time is the earliest [yield of a measured
         /// command](CommandCount::measured_since). The second time is the earliest [start of a
-        /// wait](ProcessInfo::waiting_since) of a process that has performed such a command and waits. The oldest
-        /// command may be older than this time. The start of a wait may be too early, so this time may also be too
-        /// early. `None` if both times are unknown.
+        /// wait](ProcessInfo::waiting_since) of a process that has performed a command of this type and waits. The
+        /// oldest command may be older than this time. The start of a wait may be too early, so this time may also be
+        /// too early. `None` if both times are unknown.
         since: Option<Instant>,
         /// Time from `since` to the explanation. The oldest known command was performed at about this time before the
         /// explanation, or earlier.
@@ -161,8 +161,8 @@ pub enum Finding {
     /// instead.
     ///
     /// The previous explanation is the last call of [`Host::explain`](crate::Host::explain) on any host of the runtime.
-    /// A request of a console is also such a call. The first explanation of a runtime has no such finding. At most
-    /// 1,024 mailboxes are compared.
+    /// If a console requests an explanation, the request also counts as a call of `explain`. The first explanation of a
+    /// runtime has no finding of this type. At most 1,024 mailboxes are compared.
     ///
     /// If the process may have taken out the oldest message, the mailbox is not listed. For example, a receiver may
     /// have put back messages that the receiver had taken out and not read. After this, the runtime does not know
@@ -206,8 +206,9 @@ pub enum Finding {
     /// socket is open.
     ///
     /// Only an event from outside the runtime can make a process run: a thread that sends a message, or a thread that
-    /// wakes a future of another crate. If there is no such thread, no process can ever run again. In a
-    /// [`Simulation`](crate::Simulation), only the future that the simulation runs can make a process run.
+    /// wakes a future of another crate. If no thread outside the runtime sends a message or wakes a future, no process
+    /// can ever run again. In a [`Simulation`](crate::Simulation), only the future that the simulation runs can make a
+    /// process run.
     ///
     /// The finding is not an error if the processes wait for the next request from a thread of the program.
     NothingOutstanding {

@@ -238,8 +238,8 @@ pub(crate) struct CurrentStep {
     pub(crate) polls: u64,
     /// True if the step polls the guest thread's own future and does not run a process.
     pub(crate) is_own_future: bool,
-    /// Time at which the monitor or the step itself first reported that the step blocks. `None` if there was no such
-    /// report, and always for the guest thread's own future.
+    /// Time at which the monitor or the step itself first reported that the step blocks. `None` if neither the monitor
+    /// nor the step has reported that the step blocks, and always `None` for the guest thread's own future.
     pub(crate) blocked_since: Option<Instant>,
     /// True if the runtime has asked the process to let other processes run, and the process has not reacted yet.
     pub(crate) is_asked_to_yield: bool,

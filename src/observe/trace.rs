@@ -217,9 +217,9 @@ pub(crate) struct Recorder {
     /// Number of sessions that read the rings. A flight recorder counts as a session. Events are recorded only while
     /// this number is not 0.
     sessions: AtomicUsize,
-    /// One ring for each worker slot. Only the thread in the slot writes to the ring. A simulation has no such ring.
-    /// All threads of a simulation write to the first shared ring, so that events with the same virtual time stay in
-    /// order.
+    /// One ring for each worker slot. Only the thread in the slot writes to the ring. In a simulation, the worker slots
+    /// have no rings. All threads of a simulation write to the first shared ring, so that events with the same virtual
+    /// time stay in order.
     workers: Box<[OnceLock<Ring>]>,
     /// Rings that all other threads share. A thread holds the lock of a ring while it writes to the ring.
     shared: Box<[(TallyLock<()>, OnceLock<Ring>)]>,
@@ -234,7 +234,8 @@ pub(crate) struct Recorder {
     /// A thread holds this lock while it begins or ends a session. Therefore the flags of the processes agree with
     /// `sessions`.
     changes: TallyLock<()>,
-    /// Functions that make room in the rings. Only a simulation has such functions, one for each trace.
+    /// Functions that make room in the rings. Only a simulation has functions that make room, one function for each
+    /// trace.
     overflow: TallyLock<Vec<Overflow>>,
     /// The flight recorder, if the runtime has one.
     flight: OnceLock<Flight>,
@@ -308,8 +309,8 @@ impl Recorder {
         });
     }
 
-    /// Adds a function that makes room in the rings when a limit is reached. Without such a function, events are
-    /// discarded at the limit. When the last trace ends, the functions are removed.
+    /// Adds a function that makes room in the rings when a limit is reached. Without a function that makes room, events
+    /// are discarded at the limit. When the last trace ends, the functions are removed.
     pub(crate) fn on_overflow(&self, f: impl FnMut() + Send + 'static) {
         self.overflow.with(|all| all.push(Box::new(f)));
     }
@@ -413,7 +414,7 @@ pub(crate) enum EventKind {
     /// A wake-up. The event is discarded only if the limit is exceeded by `AFTER_TURN` records.
     Wake,
     /// An event of a recorded turn: the beginning of a step, the change to the state `Blocked`, `Idle` or `Complete`,
-    /// or the exit of a process. An exit that ends a trace is also such an event. The event is never discarded.
+    /// or the exit of a process. An exit that ends a trace also has this kind. The event is never discarded.
     NeverDiscarded,
 }
 
@@ -475,7 +476,7 @@ impl Metrics {
         let (lock, place) = &recorder.shared[index];
         let ring = place.get_or_init(|| recorder.new_ring());
         // In a simulation, `make_room` calls the user's writer. Therefore `make_room` is not called for events that may
-        // be recorded under a lock. A simulation never discards such an event.
+        // be recorded under a lock. A simulation never discards an event that may be recorded under a lock.
         let reserve = if is_simulated && kind == EventKind::InTurn { u64::MAX } else { kind.reserve() };
         if is_simulated && !ring.has_room(reserve) {
             recorder.make_room();

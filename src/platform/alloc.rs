@@ -117,9 +117,9 @@ impl Shelf {
         self.loaded = Blocks::NONE;
         if full.count() != 0 {
             // SAFETY: `store` needs blocks of this size from this depot. Each block in this cache was drawn from the
-            // depot by `reload`, or was freed with a layout of this size. If a block was freed with such a layout,
-            // `take` had drawn the block from this depot. The magazine was moved out of the cache, so no other code
-            // uses the blocks of the magazine.
+            // depot by `reload`, or was freed with a layout of this size. If a block was freed with a layout of this
+            // size, `take` had drawn the block from this depot. The magazine was moved out of the cache, so no other
+            // code uses the blocks of the magazine.
             DEPOTS[size].with(|depot| unsafe { depot.store(full, size) });
         }
     }

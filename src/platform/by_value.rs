@@ -1,8 +1,9 @@
 //! `ByValue`: a value whose destructor receives the value, and not a reference to the value.
 //!
 //! This file has unsafe code, because `Drop::drop` has only a `&mut self`. Safe code could move the value out of an
-//! `Option`. But an `Option` occupies a niche (an unused bit pattern) of its value. If an enum contained such an
-//! `Option`, the enum could not use this niche for its own variants. Therefore some enums would be larger.
+//! `Option`. But an `Option` occupies a niche (an unused bit pattern) of its value. If an enum contained an `Option`,
+//! the enum could not store its own variants in the niche that the `Option` occupies. Therefore some enums would be
+//! larger.
 
 #![allow(unsafe_code)]
 

@@ -219,8 +219,9 @@ impl Clock {
 pub(crate) struct Origin(System);
 
 /// Time of `CLOCK_MONOTONIC` in nanoseconds. On Linux, the `Instant` of the standard library uses the same clock, but
-/// stores a pair of seconds and nanoseconds. If this clock stored such pairs, each subtraction would have to combine
-/// the parts of two pairs. These subtractions would take a tenth of the time of setting and cancelling a timer.
+/// stores a pair of seconds and nanoseconds. If this clock stored pairs of seconds and nanoseconds, each subtraction
+/// would have to combine the parts of two pairs. These subtractions would take a tenth of the time of setting and
+/// cancelling a timer.
 #[cfg(target_os = "linux")]
 type System = u64;
 

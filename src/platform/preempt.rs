@@ -1,5 +1,5 @@
 //! Preemption requests. A preemption request asks a process to let other processes run. Each worker slot has one word
-//! for such a request. The word contains the pid of the process that should yield. The process in the slot calls
+//! for a preemption request. The word contains the pid of the process that should yield. The process in the slot calls
 //! `should_yield`, and this call reads the word. The scheduler decides when a request is made, and for which process.
 //!
 //! When the scheduler writes a pid to the word, the process with this pid may already run on another worker. In this

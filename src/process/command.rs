@@ -97,8 +97,8 @@ impl StreamCommand for NamedCommand {
     type Item = Payload;
 }
 
-/// Command type for the calls and sleeps of a hand-written process. The tag of such a call or sleep is a
-/// `Tag<BuiltinCommand<T>>`. The reply to such a call or sleep has the type `T`.
+/// Command type for the calls and sleeps of a hand-written process. If the reply to a call or a sleep has the type `T`,
+/// the tag of the call or the sleep is a `Tag<BuiltinCommand<T>>`.
 #[derive(Debug)]
 pub struct BuiltinCommand<T>(std::marker::PhantomData<fn() -> T>);
 

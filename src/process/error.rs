@@ -1,5 +1,5 @@
-//! Errors of refused operations. Examples of such operations are a send, a spawn, a yield of a command, an answer, and
-//! the build of a runtime.
+//! Errors of refused operations. Examples of operations that can be refused are a send, a spawn, a yield of a command,
+//! an answer, and the build of a runtime.
 //!
 //! Most of these errors contain the value that the operation did not consume. The file `exit.rs` defines the exit of a
 //! process, and the file `failure.rs` defines the failure of a command.
@@ -584,7 +584,8 @@ mod tests {
         let boxed = BoxError::from(SendError::new(SendErrorKind::Full, Cell::new(1)));
         assert_eq!(format!("{boxed:?}"), "SendError { kind: Full, to: Unknown, .. }");
         let _ = BoxError::from(SpawnError::new(SpawnErrorKind::ShutDown, Cell::new(1)));
-        // An error whose message is not `'static` cannot be boxed. Nevertheless, such an error converts into an exit.
+        // An error whose message is not `'static` cannot be boxed. Nevertheless, an error whose message is not
+        // `'static` converts into an exit.
         let short = String::from("x");
         let error = SendError::new(SendErrorKind::Full, short.as_str()).to(Addressee::Process(pid()));
         let (text, exit) = (error.to_string(), Exit::from(error));

@@ -157,8 +157,8 @@ impl Exit {
     ///
     /// The capture walks the stack, and makes a panic slower, usually by tens of microseconds. The first `Display` of a
     /// backtrace resolves the names of its functions. This can take several milliseconds. All clones of an exit share
-    /// one backtrace. A backtrace takes about 60 bytes for each frame. After its first `Display`, a backtrace also
-    /// holds all its names, usually 10 to 50 KiB.
+    /// one backtrace. A backtrace takes about 60 bytes for each frame. After the first `Display`, a backtrace also
+    /// holds the names of all functions in the backtrace, usually 10 to 50 KiB.
     pub fn panic_backtrace(&self) -> Option<&Backtrace> {
         match self {
             Self::Panicked(message) => message.backtrace(),

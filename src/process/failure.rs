@@ -34,10 +34,10 @@ pub enum Failure {
     Panicked(Reason),
     /// A future of a process was polled outside the turns of that process.
     Outside,
-    /// The blocking pool or a layer refused the command, because its limit is reached and its queue is full. The
-    /// blocking pool also refuses a command if the pool has no thread. The text names the pool or the layer, and the
-    /// option that the user can change. With [`Overflow::DropOldest`](crate::Overflow::DropOldest), a command that
-    /// already waits in the queue can also fail with `Overloaded`.
+    /// The blocking pool or a layer refused the command, because the limit of the pool or the layer is reached and the
+    /// queue is full. The blocking pool also refuses a command if the pool has no thread. The text names the pool or
+    /// the layer, and the option that the user can change. With [`Overflow::DropOldest`](crate::Overflow::DropOldest),
+    /// a command that already waits in the queue can also fail with `Overloaded`.
     Overloaded(Reason),
     /// The runtime has shut down, and the blocking pool accepts no more work.
     ShutDown,
@@ -237,8 +237,8 @@ impl NoQuorum {
     }
 
     /// Returns a list of the processes that did not reply. The list contains the pid of each process and the error of
-    /// its call. The processes are in the order of the calls. The list does not contain the processes whose reply was
-    /// still possible when the call failed.
+    /// the call to this process. The processes are in the order of the calls. The list does not contain the processes
+    /// whose reply was still possible when the call failed.
     pub fn failures(&self) -> &[(Pid, CallError)] {
         &self.answers.failures
     }

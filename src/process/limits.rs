@@ -105,8 +105,8 @@ impl Limits {
         self.mail
     }
 
-    /// Returns whether there is a limit on the steps or on their running time. If there is such a limit, each step must
-    /// be counted or measured.
+    /// Returns whether there is a limit on the steps or on their running time. If the steps or their running time are
+    /// limited, each step must be counted or measured.
     pub(crate) fn limits_steps(&self) -> bool {
         self.steps.is_some() || self.time.is_some()
     }
@@ -148,7 +148,7 @@ impl Meter {
     }
 
     /// If the running time is limited, returns the total running time of the steps. This time includes the dispatch of
-    /// their commands.
+    /// the commands of these steps.
     pub(crate) fn run_time(&self) -> Option<Duration> {
         self.limits.time.map(|_| Duration::from_nanos(self.ran.load(Ordering::Relaxed)))
     }

@@ -168,10 +168,10 @@ impl<M> Inbox<M> {
     /// Takes the waker of the receiver and the wakers of the waiting senders. This function is called after the inbox
     /// was closed and the process has exited.
     ///
-    /// If a receiver first waits with a stored waker, and later waits through the task of the process, the stored
-    /// waker stays in the inbox. This function also takes a waker that has stayed in the inbox. Such a waker may
-    /// refer to the process itself. If this function left such a waker in the inbox, this waker and the process could
-    /// form a reference cycle. The memory of the process would then never be freed.
+    /// If a receiver first waits with a stored waker, and later waits through the task of the process, the stored waker
+    /// stays in the inbox. This function also takes a waker that has stayed in the inbox. A stored waker may refer to
+    /// the process itself. If this function left a stored waker in the inbox, this waker and the process could form a
+    /// reference cycle. The memory of the process would then never be freed.
     pub(crate) fn take_wakers(&self) -> (Option<Waker>, Vec<Waker>) {
         let mut state = self.state.lock();
         (state.other(), state.bounded().map_or_else(Vec::new, Bounded::take_sender_wakers))

@@ -227,8 +227,8 @@ impl<M: Send + 'static> Members<M> {
     }
 
     /// Forwards a message from the queue. The oldest message is forwarded first. `blocked` contains the position of
-    /// each member that did not take an older message. No later message is forwarded to such a member, because the
-    /// later message would overtake the older message.
+    /// each member that did not take an older message. No later message is forwarded to a member in `blocked`, because
+    /// the later message would overtake the older message.
     ///
     /// # Errors
     /// Returns the message if no member took the message. The error is [`NotTaken::Stop`] if each member is blocked or
@@ -353,7 +353,7 @@ impl<M: Send + 'static> Router<M> for Members<M> {
     }
 
     fn queues(&self) -> bool {
-        // A pool that routes by key refuses a message if the member for its key is full.
+        // A pool that routes by key refuses a message if the member for the key of the message is full.
         !self.by_key()
     }
 

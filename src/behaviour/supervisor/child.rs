@@ -133,7 +133,8 @@ impl Child {
         Self::of_process(Some(name.into()), make)
     }
 
-    /// Creates a child with an async body and without a name. The supervisor identifies the child by its pid.
+    /// Creates a child with an async body and without a name. The supervisor identifies the child by the pid of the
+    /// child.
     pub fn unnamed<N, F, Fut>(body: F) -> Self
     where
         N: Send + 'static,

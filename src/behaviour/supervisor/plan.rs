@@ -146,9 +146,9 @@ struct PlannedChild {
     /// `Some` if the child must be stopped. The value is the next action after the exit of the child.
     stop: Option<Then>,
     cause: Cause,
-    /// Whether the child keeps its position in the start order after a failed start. A caller can request a restart of
-    /// a child that has already started, or that an earlier request has stopped (`Plan::put_down`). Such a child does
-    /// not keep its position.
+    /// Whether the child keeps its position in the start order after a failed start. If a caller requests a restart of
+    /// a child that has already started, or that an earlier request has stopped (`Plan::put_down`), the child does not
+    /// keep its position.
     keeps_position: bool,
     /// Number of restarts since the last stable instance. This number determines the delay of the back-off. An instance
     /// is stable if the instance was up for long enough.
@@ -215,7 +215,7 @@ pub(crate) struct Plan {
     stopping: usize,
     /// Children that start one after another, in the order of their identifiers. A child stays in the set until it has
     /// started. A child that must be restarted during its start also stays in the set. A one-for-one supervisor can
-    /// stop a child during its start. If this child will not be started again, the child leaves the set.
+    /// stop a child during the start of the child. If this child will not be started again, the child leaves the set.
     start_order: BTreeSet<Id>,
     /// Children that start at a fixed time, independently of the other children.
     due: BTreeSet<(Instant, Id)>,

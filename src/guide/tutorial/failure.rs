@@ -121,8 +121,8 @@
 //! - The *intensity* limits the restarts within a time window. The default is 3 restarts in 5 s. If the restarts exceed
 //!   the intensity, the supervisor stops its children and fails. The parent supervisor then restarts the failed
 //!   supervisor, and the new instance starts all its children. If a supervisor without a parent fails, the program
-//!   continues without its children. To end the program in this case, await the join handle of the supervisor in
-//!   `main`.
+//!   continues without the children of the supervisor. To end the program in this case, await the join handle of the
+//!   supervisor in `main`.
 //! - [`Backoff`](crate::Backoff) delays restarts.
 //! - [`keep_mailbox`](crate::Child::keep_mailbox) keeps the unread messages for the next instance of the child. Without
 //!   this option, a send is refused while no instance of the child runs.

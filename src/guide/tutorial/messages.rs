@@ -43,8 +43,8 @@
 //! ```
 //!
 //! - [`call`](crate::Address::call) creates the `Reply`, sends the request, and waits for the answer. The argument of
-//!   `call` is a function that makes the message from the `Reply`. For example, the tuple variant `Msg::Balance` is
-//!   such a function.
+//!   `call` is a function that makes the message from the `Reply`. For example, the tuple variant `Msg::Balance` is a
+//!   function that makes a message from a `Reply`.
 //! - A call fails if the called process does not exist, exits before its reply, or drops the `Reply`. A call also fails
 //!   if the mailbox is full or refuses the type of the message. The error is a [`CallError`](crate::CallError) and
 //!   contains the reason.

@@ -86,7 +86,8 @@
 //! process has not exited after the grace period, the process is killed.
 //!
 //! - A cancellation interrupts `receive`, but not `sleep`, `call`, `perform` or an operation of a socket. To interrupt
-//!   such a future, pass the future to [`run_until_cancelled`](crate::SelfHandle::run_until_cancelled).
+//!   the future of a sleep, a call, a command or an operation of a socket, pass the future to
+//!   [`run_until_cancelled`](crate::SelfHandle::run_until_cancelled).
 //! - After the request, `receive` returns an error even if the mailbox contains messages.
 //!   [`try_receive`](crate::Context::try_receive) still returns these messages.
 //!

@@ -293,7 +293,7 @@ impl<C: Command, H: Handler<C>> Handler<C> for RateLimit<H> {
         let rejected = state.line.join(Box::new(command), self.bound, &self.tap);
         // If the runtime of the command has shut down, the attending task would be dropped immediately. The drop of the
         // task would then search the whole queue for an open runtime. If a runtime ends while many of its commands
-        // wait, each further command of this runtime would cause such a search.
+        // wait, each further command of this runtime would cause a search of the whole queue.
         let unattended =
             !state.line.is_empty() && host.phase() != Phase::Closed && !std::mem::replace(&mut state.attended, true);
         drop(state);

@@ -123,7 +123,7 @@ impl<C: Command + Clone, H: Handler<C>> RetriableCommand<H, C> {
             let answer = attempt.await;
             // The predicate is user code and may panic. The clone of the command, which follows below, may also panic.
             match catch(|| answer.as_ref().err().is_some_and(|failure| self.retries(failure))) {
-                // The error is a value of the user, and its drop may panic.
+                // The error is a value of the user, and the drop of the error may panic.
                 Ok(true) => drop(drop_caught(answer)),
                 Ok(false) => return self.completion.finish(answer),
                 Err(text) => return self.completion.fail(Failure::Panicked(text)),

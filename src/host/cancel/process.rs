@@ -110,8 +110,8 @@ impl Host {
     }
 
     /// Sets a timer that kills a process at `deadline`. The timer belongs to the process. Therefore, if the process
-    /// exits before the deadline, the exit cancels the timer. Does nothing if the process already has such a timer for
-    /// the same deadline or an earlier deadline.
+    /// exits before the deadline, the exit cancels the timer. Does nothing if the process already has a timer that
+    /// kills the process at the same deadline or at an earlier deadline.
     fn kill_at(&self, control: &Ref<dyn AnyControl>, deadline: Instant) {
         if deadline == Instant::FAR || !control.head().record_kill_deadline(deadline) {
             return;

@@ -95,7 +95,8 @@ impl ForwardTable {
 pub(crate) struct Redirected {
     /// If one of the replies is forwarded again, `redirect` returns a different number.
     pub(crate) number: u64,
-    /// True if a forwarded reply may belong to an excluded record. For such a reply, `redirect` changes no record.
+    /// True if a forwarded reply may belong to an excluded record. For a reply that may belong to an excluded record,
+    /// `redirect` changes no record.
     pub(crate) is_uncertain: bool,
 }
 

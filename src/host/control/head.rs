@@ -61,8 +61,9 @@ pub(crate) mod flag {
     /// The process has high priority. A process without `HIGH` and without `LOW` has normal priority.
     pub(crate) const HIGH: u16 = 1 << 10;
     pub(crate) const LOW: u16 = 1 << 11;
-    /// Mark of a mailbox that belongs to no process. The owner of such a mailbox reads the messages. The mailbox has no
-    /// task. The mark is the combination of `HIGH` and `LOW`, because such a mailbox has no priority.
+    /// Mark of a mailbox that belongs to no process. The owner of the mailbox reads the messages. The mailbox has no
+    /// task. The mark is the combination of `HIGH` and `LOW`, because a mailbox that belongs to no process has no
+    /// priority.
     pub(crate) const OUTSIDE: u16 = HIGH | LOW;
     /// The process may have names, be a member of groups, or monitor groups.
     pub(crate) const KNOWN: u16 = 1 << 12;
@@ -774,8 +775,8 @@ impl Head {
     }
 
     /// Records that the caller will set a timer. The timer will kill the process at `deadline`. Returns false if the
-    /// process already has such a timer for the same deadline or an earlier deadline. The caller then sets no timer.
-    /// Without this check, each further cancellation of a process would leave one more timer.
+    /// process already has a timer that kills the process at the same deadline or at an earlier deadline. The caller
+    /// then sets no timer. Without this check, each further cancellation of a process would leave one more timer.
     pub(crate) fn record_kill_deadline(&self, deadline: Instant) -> bool {
         let complement = !deadline.ns();
         self.rare().rarer().kill_deadline.fetch_max(complement, Ordering::Relaxed) < complement

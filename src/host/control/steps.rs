@@ -76,7 +76,8 @@ impl StepBatches {
     /// Counts a batch. Only the thread that runs the process calls this function.
     #[cold]
     pub(super) fn count(&self) {
-        // Release pairs with the acquire load in `total`: a reader that sees this batch also sees its low bits.
+        // Release pairs with the acquire load in `total`: a reader that sees this batch also sees the change of the low
+        // bits that completed the batch.
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 }

@@ -1,12 +1,12 @@
-//! Records of the operations that a process waits for. Such an operation is a call, a send to a full mailbox, a wait
-//! for a closure on the blocking pool, or a wait for another process. A wait for another process ends at the start or
-//! at the exit of the other process. The records are for inspection only. No other code reads the records.
+//! Records of the operations that a process waits for. An operation with a record is a call, a send to a full mailbox,
+//! a wait for a closure on the blocking pool, or a wait for another process. A wait for another process ends at the
+//! start or at the exit of the other process. The records are for inspection only. No other code reads the records.
 //!
-//! Most processes wait for at most two such operations. The [place](WaitRecord) of the first record is in the control
-//! block of the process. The place of the second record is in the boxed part of the control block. Only the thread that
-//! runs the process writes these two places. This thread needs no lock and no read-modify-write operation. All [other
-//! records](MoreWaits) are in a table under a lock. If another thread removes one of the first two records, this thread
-//! adds a negative count to the table, and does not write the place.
+//! Most processes wait for at most two operations that have a record. The [place](WaitRecord) of the first record is in
+//! the control block of the process. The place of the second record is in the boxed part of the control block. Only the
+//! thread that runs the process writes these two places. This thread needs no lock and no read-modify-write operation.
+//! All [other records](MoreWaits) are in a table under a lock. If another thread removes one of the first two records,
+//! this thread adds a negative count to the table, and does not write the place.
 //!
 //! The first place is not in the boxed part. Therefore, a process that only makes calls has no boxed part, and each
 //! turn of the process accesses about three fewer cache lines.
@@ -15,8 +15,8 @@
 //!
 //! - A sleep. The timer of the sleep contains the source line and the deadline, and the inspection reads the timers.
 //! - The wait for a message. The control block contains the source line of the latest receive operation.
-//! - A wait for a join handle. A record of such a wait made a spawn with a join 6 % more expensive. Instead, the
-//!   process that must exit stores which process has polled the join handle: see
+//! - A wait for a join handle. A record of a wait for a join handle made a spawn with a join 6 % more expensive.
+//!   Instead, the process that must exit stores which process has polled the join handle: see
 //!   [`Joiner`](crate::process::state::Joiner).
 
 use std::collections::BTreeMap;

@@ -280,9 +280,9 @@ impl ReturnRoute {
 /// or has cancelled the yield, the answer is discarded and counted. An answer never reaches another process.
 ///
 /// A completion holds references to a process and to the runtime of this process, and the runtime owns the handlers.
-/// Therefore a handler that stores completions in its own state forms a reference cycle. To free the memory, such a
-/// handler should remove each completion whose yield is [cancelled](Self::is_cancelled). When the runtime shuts down,
-/// the handler should remove all its completions.
+/// Therefore a handler that stores completions in its own state forms a reference cycle. To free the memory, a handler
+/// that stores completions should remove each completion whose yield is [cancelled](Self::is_cancelled). When the
+/// runtime shuts down, the handler should remove all its completions.
 pub struct Completion<T> {
     untyped: Option<UntypedCompletion>,
     layer: Option<Box<dyn Layer<T>>>,

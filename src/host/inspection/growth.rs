@@ -3,11 +3,12 @@
 //! next call of `explain` reads the lengths again, and compares the new lengths with the stored lengths.
 //!
 //! A process may take the oldest message out between the two readings, and the mailbox may then become longer than
-//! before. Such a mailbox does not count as growing. A selective receive may take a newer message, and urgent messages
-//! are taken from another queue. After such a receive, the oldest message is still in the queue, so the mailbox can
-//! still count as growing. A mailbox does not count its receive operations, because such a count would make each
-//! receive operation more expensive. Instead, the comparison uses the time `unread_since` of the mailbox: see
-//! [`LongMailbox::is_unread_since`]. The mailbox has not been empty since the time `unread_since`.
+//! before. A mailbox whose oldest message was taken out does not count as growing. A selective receive may take a newer
+//! message, and urgent messages are taken from another queue. After a receive of a newer or an urgent message, the
+//! oldest message is still in the queue, so the mailbox can still count as growing. A mailbox does not count its
+//! receive operations, because such a count would make each receive operation more expensive. Instead, the comparison
+//! uses the time `unread_since` of the mailbox: see [`LongMailbox::is_unread_since`]. The mailbox has not been empty
+//! since the time `unread_since`.
 
 use std::collections::BTreeMap;
 

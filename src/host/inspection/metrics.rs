@@ -39,8 +39,8 @@ impl Host {
     pub(crate) fn message_timer(&self) -> Option<MessageTimer> {
         let shared = self.shared();
         // If a thread outside the run of a simulation sends a message to the simulation, the message is not measured.
-        // The sampling state of such a thread depends on the thread's other messages, but equal runs of a simulation
-        // must measure the same messages.
+        // The sampling state of a thread outside the run depends on the other messages of this thread, but equal runs
+        // of a simulation must measure the same messages.
         if shared.timers.clock().is_virtual() && shared.metrics.worker().is_none() {
             return None;
         }

@@ -40,11 +40,11 @@ impl Host {
     /// not deadlocked:
     ///
     /// - A process that also waits for a message, for the answer to a command, for the end of a sleep, or for a closure
-    ///   of [`spawn_blocking`](Self::spawn_blocking). A hand-written process that has made a call is such a process,
-    ///   because a hand-written process also handles messages during the wait for the reply.
+    ///   of [`spawn_blocking`](Self::spawn_blocking). A hand-written process that has made a call also waits for a
+    ///   message, because a hand-written process handles messages during the wait for the reply.
     /// - A process with a [deadline](crate::ProcessBuilder::deadline), a process that was cancelled with a time limit,
-    ///   or a process whose call or send has a [time limit](crate::future::Call::timeout). The waits of such processes
-    ///   can end without an action of another process.
+    ///   or a process whose call or send has a [time limit](crate::future::Call::timeout). The waits of a process with
+    ///   a deadline or a time limit can end without an action of another process.
     /// - A [suspended](Self::suspend) process. Some waits of a suspended process may have ended, although their records
     ///   still exist.
     /// - A process that has given its [`Mailbox`](crate::Mailbox) to another process or to a thread, if the new owner
@@ -86,11 +86,11 @@ impl Host {
     ///   [`spawn_blocking`](Self::spawn_blocking) or to a command handler. The graph can then report a deadlock that
     ///   ends when the holder of the `Reply` answers.
     /// - A process may have several calls to one receiver, and the receiver may forward only some of the replies to
-    ///   these calls. The runtime then does not know the source line of a call whose reply was forwarded. The edge of
-    ///   such a call may show the source line of another call to the same receiver. If one of the calls has moved to
-    ///   another process, an edge may point to the wrong process. An edge may also point to the wrong process in this
-    ///   case: a process forwards a `Reply` that the process did not get with the request, and the caller also calls
-    ///   the forwarding process.
+    ///   these calls. The runtime then does not know the source line of a call whose reply was forwarded. The edge of a
+    ///   call whose reply was forwarded may show the source line of another call to the same receiver. If one of the
+    ///   calls has moved to another process, an edge may point to the wrong process. An edge may also point to the
+    ///   wrong process in this case: a process forwards a `Reply` that the process did not get with the request, and
+    ///   the caller also calls the forwarding process.
     /// - If a hand-written process has more than 4,096 outstanding yields, the graph may miss some calls of this
     ///   process.
     /// - A cancelled child may wait for the exit of its supervisor, and the supervisor may stop a different child
@@ -104,9 +104,9 @@ impl Host {
     ///
     /// Any thread can make this call, even during a step. The call never stops a worker. The duration of the call is
     /// proportional to the largest number of processes that were alive at one time. The call can confirm a deadlock
-    /// only if there is a moment at which no process is exiting. If processes exit too often, the call finds no such
-    /// moment, and reports no deadlock. If the call of `wait_for_graph` is made during an exit, for example by an
-    /// observer, the call also reports no deadlock.
+    /// only if there is a moment at which no process is exiting. If processes exit too often, the call finds no moment
+    /// at which no process is exiting, and reports no deadlock. If the call of `wait_for_graph` is made during an exit,
+    /// for example by an observer, the call also reports no deadlock.
     ///
     /// ```
     /// # use procession::{Context, Reply, Runtime};
@@ -183,7 +183,8 @@ impl Host {
     ///    callee has forwarded the reply and then waits, the second reading of the caller finds the new callee.
     /// 2. Forwards are numbered in ascending order. The generation of a node contains the number of the newest forward
     ///    that has changed an edge of this node. If a node is unchanged, no reply that the process waits for was
-    ///    forwarded between the two readings. In particular, no such reply was forwarded to another process and back.
+    ///    forwarded between the two readings. In particular, no reply that the process waits for was forwarded to
+    ///    another process and back.
     /// 3. The end of a call first wakes the caller, and then removes the entry from the table. If a reading misses the
     ///    entry, this reading also finds that the caller was woken. A started call that was never polled is an
     ///    exception, because the answer to such a call wakes no process. The edge of this call then points to the
@@ -258,8 +259,8 @@ impl Host {
         // process polls or drops the call. Therefore a record does not show whether the answer has arrived. A wake-up
         // first changes the run state, and later the recorded state. Therefore the code reads the run state, and not
         // the recorded state. The answer to a started call that was never polled wakes no process: see `confirm`. A
-        // process whose step blocks its thread is in the state *Running*, and not in a waiting state. For such a
-        // process, the code compares the phase of the step instead.
+        // process whose step blocks its thread is in the state *Running*, and not in a waiting state. For a process
+        // whose step blocks its thread, the code compares the phase of the step instead.
         let blocked = step.and_then(|step| Some((step, step.pending()?)));
         let waits_now = || match blocked {
             Some((step, phase)) => step.pending() == Some(phase),

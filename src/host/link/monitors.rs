@@ -108,8 +108,9 @@ impl<E: ?Sized> Watched<E> {
         true
     }
 
-    /// Removes a monitor whose `Down` event was not delivered. The result is `None` if no such monitor exists. The
-    /// inner option contains the monitored process if the table of the monitored process also contains the monitor.
+    /// Removes a monitor whose `Down` event was not delivered. The result is `None` if no monitor has this number, or
+    /// if the `Down` event of the monitor was delivered. The inner option contains the monitored process if the table
+    /// of the monitored process also contains the monitor.
     #[inline]
     pub(crate) fn remove(&mut self, number: u64) -> Option<Option<Ref<E>>> {
         let index = self.find(number).filter(|&index| self.slots[index].next == WATCHING)?;

@@ -58,7 +58,7 @@ impl Memberships {
     }
 
     /// Returns true if the monitor is still set. The mailbox may still contain notices of a removed monitor. The
-    /// process drops such a notice when the process takes the notice out of the mailbox.
+    /// process drops a notice of a removed monitor when the process takes the notice out of the mailbox.
     pub(crate) fn watches(&self, number: u64) -> bool {
         self.watches.contains_key(&number)
     }

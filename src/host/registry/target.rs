@@ -115,7 +115,7 @@ impl Host {
     #[inline]
     pub(crate) fn word_of<N>(&self, destination: &DestinationRef<'_, N>) -> u64 {
         match destination {
-            // The index and the generation identify a process only within its own runtime.
+            // The index and the generation identify a process only within the runtime of the process.
             DestinationRef::Here(control) if std::ptr::eq(&**control.head.host().shared(), &**self.shared()) => {
                 control.head.place().into()
             }

@@ -1,5 +1,5 @@
-//! Timers that belong to a process. Each such timer is stored in two places: in the timers of the runtime, and in the
-//! timer table of its process (`pending.rs`).
+//! Timers that belong to a process. Each timer of a process is stored in two places: in the timers of the runtime, and
+//! in the timer table of the process (`pending.rs`).
 
 use crate::host::control::AnyControl;
 use crate::host::timer::Fire;

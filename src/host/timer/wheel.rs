@@ -12,8 +12,8 @@
 //! entry would cost a cache miss.
 //!
 //! If the position of a removed entry is the last position in the queue, the wheel drops the position immediately. Any
-//! other position of a removed entry stays in the queue. The wheel drops such a position when the position reaches the
-//! head, or when half of the positions in the queue belong to removed entries.
+//! other position of a removed entry stays in the queue. The wheel drops the position of a removed entry when the
+//! position reaches the head, or when half of the positions in the queue belong to removed entries.
 
 mod list;
 

@@ -20,15 +20,17 @@ use crate::platform::sync::Arc;
 
 impl Host {
     /// Writes the last events of the runtime to the file at this path, in the format of an execution trace. If the file
-    /// exists, the record replaces its contents. The old contents are lost even if a write fails. The runtime needs a
-    /// [flight recorder](crate::Builder::flight_recorder). [Perfetto](https://ui.perfetto.dev) opens the file.
+    /// exists, the record replaces the contents of the file. The old contents are lost even if a write fails. The
+    /// runtime needs a [flight recorder](crate::Builder::flight_recorder). [Perfetto](https://ui.perfetto.dev) opens
+    /// the file.
     ///
     /// Any thread can make this call, at any time. The calling thread copies the buffers of the recorder, converts the
     /// events, and writes the file. The workers continue during the call, and no worker waits for the file. For the
     /// duration of the call, the copy needs about twice the memory of the buffers. If busy workers fill their buffers
     /// faster than the calling thread copies the buffers, the calling thread copies the buffers a second time. The
     /// workers record no events during this second copy. A trace or a later record shows these events as lost. This
-    /// function blocks its thread. Inside a step, call this function in [`spawn_blocking`](Self::spawn_blocking).
+    /// function blocks the calling thread. Inside a step, call this function in
+    /// [`spawn_blocking`](Self::spawn_blocking).
     ///
     /// The following events are missing from a flight record:
     /// - the events that newer events have overwritten. [`FlightSummary::overwritten`] is their number.

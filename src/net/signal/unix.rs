@@ -69,9 +69,9 @@ pub struct Signal {
 /// The registration of a signal handler. Dropping this value ends the registration.
 ///
 /// The handler sets the flag and then writes a byte to the socket. Between `fork` and `exec`, a child of this program
-/// has a copy of the memory and of the handlers, and shares the socket. If a signal arrives in such a child, the
-/// handler sets the copy of the flag in the child, and writes a byte that the parent reads. Therefore a byte counts as
-/// an arrival only if the flag of this program is set.
+/// has a copy of the memory and of the handlers, and shares the socket. If a signal arrives in a child between `fork`
+/// and `exec`, the handler sets the copy of the flag in the child, and writes a byte that the parent reads. Therefore a
+/// byte counts as an arrival only if the flag of this program is set.
 #[derive(Debug)]
 pub(super) struct Registration {
     has_arrived: Arc<AtomicBool>,
@@ -155,10 +155,11 @@ impl Signal {
 }
 
 /// Reads the bytes that the handler has written, until this function finds an arrival that was not reported yet. The
-/// flag `has_arrived` shows such an arrival.
+/// flag `has_arrived` is true if there is an arrival that was not reported yet.
 ///
 /// # Errors
-/// Returns `WouldBlock` if there is no such arrival. Returns an error if the handler has closed its end of the socket.
+/// Returns `WouldBlock` if there is no arrival that was not reported yet. Returns an error if the handler has closed
+/// its end of the socket.
 fn take_arrival(mut stream: &UnixStream, has_arrived: &AtomicBool) -> io::Result<()> {
     let mut bytes = [0; 64];
     loop {

@@ -13,8 +13,8 @@ use crate::net::system;
 use crate::net::tcp::listener::TcpListener;
 use crate::net::tcp::stream::TcpStream;
 
-/// A TCP socket that does not listen and is not connected. Set its options, and then call [`listen`](Self::listen) or
-/// [`connect`](Self::connect).
+/// A TCP socket that does not listen and is not connected. Set the options of the socket, and then call
+/// [`listen`](Self::listen) or [`connect`](Self::connect).
 ///
 /// ```
 /// # use procession::net::TcpSocket;

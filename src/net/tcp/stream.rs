@@ -281,7 +281,7 @@ impl TcpStream {
     /// Returns the pending error of the socket (`SO_ERROR`), and clears this error.
     ///
     /// # Errors
-    /// Returns the error of the system if the socket has no such option.
+    /// Returns the error of the system if the socket has no option `SO_ERROR`.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         self.io.io().take_error()
     }

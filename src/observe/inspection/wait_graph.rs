@@ -1,10 +1,10 @@
 //! The wait-for graph: which process waits for which process, and the deadlocks in this graph.
 //!
-//! A process may wait for several events at the same time. To continue, its code needs either one of these events, as
-//! in `select`, or all of these events, as in `join`. The runtime does not know which of the two cases applies. The
-//! search assumes that one event is enough (the *OR model*: Knapp, "Deadlock Detection in Distributed Databases", ACM
-//! Computing Surveys 19(4), 1987). Therefore a process counts as deadlocked only if all events that it waits for must
-//! come from deadlocked processes.
+//! A process may wait for several events at the same time. To continue, the code of the process needs either one of
+//! these events, as in `select`, or all of these events, as in `join`. The runtime does not know which of the two cases
+//! applies. The search assumes that one event is enough (the *OR model*: Knapp, "Deadlock Detection in Distributed
+//! Databases", ACM Computing Surveys 19(4), 1987). Therefore a process counts as deadlocked only if all events that it
+//! waits for must come from deadlocked processes.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -84,7 +84,7 @@ impl RuntimeMetrics {
     ///
     /// # Panics
     /// Panics if a label is invalid: see [`to_prometheus_with`](Self::to_prometheus_with). Also panics if two snapshots
-    /// have the same labels, because their samples could not be distinguished.
+    /// have the same labels, because the samples of these snapshots could not be distinguished.
     pub fn all_to_prometheus(snapshots: &[(&[(&str, &str)], &Self)]) -> String {
         let labels = snapshots.iter().map(|(labels, _)| *labels);
         labels.clone().for_each(check_labels);
@@ -101,8 +101,8 @@ impl RuntimeMetrics {
     }
 }
 
-/// Panics if two lists of labels are equal, apart from their order. A label with an empty value has the same meaning as
-/// a missing label.
+/// Panics if two lists contain the same labels, in any order. A label with an empty value has the same meaning as a
+/// missing label.
 fn check_distinct<'a>(all: impl Iterator<Item = &'a [(&'a str, &'a str)]>) {
     let mut known = BTreeSet::new();
     for labels in all {

@@ -40,8 +40,8 @@ use crate::observe::snapshot::{Family, RuntimeMetrics, Value, check_labels};
 pub struct MetricsPublisher {
     /// Labels of all metrics.
     labels: Vec<Label>,
-    /// The number of recorded durations in each bucket of each distribution. The key of a distribution is its name and
-    /// label. The key of a bucket is the upper bound of the bucket.
+    /// The number of recorded durations in each bucket of each distribution. The key of a distribution consists of the
+    /// name and the label of the distribution. The key of a bucket is the upper bound of the bucket.
     published: BTreeMap<(String, String), BTreeMap<Duration, u64>>,
     /// Names and labels of the gauges that the previous call published. A gauge without a label is not in this set.
     gauges: BTreeSet<(String, &'static str, String)>,

@@ -117,8 +117,8 @@ impl FlightRecorder {
     /// Each worker, each guest thread and each replacement thread has a buffer. All other threads share up to four
     /// buffers. The build of the runtime allocates the buffers of the workers. Every other buffer is allocated at the
     /// first event of its thread. A turn in which a process receives and sends one message has about five events.
-    /// Therefore, for a worker with 5,000 such turns per second, a buffer of 4 MiB contains the events of about five
-    /// seconds.
+    /// Therefore, if a worker runs 5,000 turns per second, and each turn receives and sends one message, a buffer of 4
+    /// MiB contains the events of about five seconds.
     pub fn buffer_size(mut self, bytes: usize) -> Self {
         self.records = bytes.div_ceil(RECORD).clamp(CAPACITY, MOST).next_power_of_two();
         self
@@ -224,7 +224,7 @@ impl RecordCause {
     }
 }
 
-/// The flight recorder of a runtime: its options, and the requests to its thread.
+/// The flight recorder of a runtime: the options of the recorder, and the requests to the thread of the recorder.
 pub(super) struct Flight {
     options: FlightRecorder,
     requests: Mutex<Requests>,

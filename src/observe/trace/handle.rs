@@ -42,7 +42,8 @@ impl fmt::Debug for Trace {
     }
 }
 
-/// State that the handle shares with the thread that writes the trace. In a simulation, there is no such thread.
+/// State that the handle shares with the thread that writes the trace. A simulation has no separate thread that writes
+/// the trace.
 struct HandleState {
     state: Mutex<State>,
     /// Notified when the state changes.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-/// If the table has at least this number of labels, the label of a new process contains only its type. Without this
-/// limit, a program with a new name for each process would need unbounded memory. The number of types in a program is
-/// bounded.
+/// If the table has at least this number of labels, the label of a new process contains only the type of the process.
+/// Without this limit, a program with a new name for each process would need unbounded memory. The number of types in a
+/// program is bounded.
 const MOST: usize = 1 << 16;
 
 /// Label of the processes whose type is not known.
@@ -16,8 +16,8 @@ pub(super) struct Names {
     numbers: BTreeMap<String, u32>,
     /// The text and the type name of each label.
     labels: Vec<(String, &'static str)>,
-    /// The most recent label without a name and without an entry point: its type name and its number. This field saves
-    /// a search, because processes of one type are often spawned one after the other.
+    /// The type name and the number of the most recent label without a name and without an entry point. This field
+    /// saves a search, because processes of one type are often spawned one after the other.
     recent: Option<(&'static str, u32)>,
     /// Number of bytes of the texts of `labels`. Without this field, the code would have to add the lengths of all
     /// labels while it holds the lock of the table.

@@ -140,8 +140,8 @@ pub(super) struct Selection {
     second: (u64, u64),
     /// State of each lane. Empty if the rate is not limited.
     lanes: BTreeMap<u16, LaneLimit>,
-    /// Processes whose states the trace shows. Empty if the rate is not limited. The trace never skips the end of such
-    /// a process.
+    /// Processes whose states the trace shows. Empty if the rate is not limited. The trace never skips the end of a
+    /// process in this set.
     shown: BTreeSet<u64>,
     /// True if the trace contains only one process, and this process has exited.
     is_over: bool,
@@ -273,8 +273,8 @@ impl Selection {
 
     /// Applies the limit of the rate. A turn is either taken or skipped as a whole, so that its slices nest. Some
     /// events belong to no turn of a selected process. Examples are messages of other processes, messages of threads
-    /// that run no process, and spawns by futures on a worker. Each event without such a turn is taken or skipped
-    /// individually.
+    /// that run no process, and spawns by futures on a worker. Each event that belongs to no turn of a selected process
+    /// is taken or skipped individually.
     fn limit(&mut self, entry: &TraceEntry) -> Admission {
         let second = entry.at / SECOND;
         if self.second.0 != second {

@@ -2,7 +2,8 @@
 //! newest records out of the ring.
 //!
 //! All words of the ring are atomics, so the ring needs no unsafe code. A writer may overwrite a record while a reader
-//! copies this record. The reader detects such an overwrite in the same way as the reader of a sequence lock.
+//! copies this record. The reader detects that a record was overwritten in the same way as the reader of a sequence
+//! lock.
 
 use crate::platform::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::platform::sync::atomic::{AtomicU64, fence};

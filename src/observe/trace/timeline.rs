@@ -461,7 +461,8 @@ impl View<'_> {
 
     /// Ends the slice of the turn on this lane, if there is a turn.
     fn end_running(&mut self) {
-        // If the slice of the turn is not written yet, the turn had no step. In such a turn, the process exits.
+        // If the slice of the turn is not written yet, the turn had no step. In a turn without a step, the process
+        // exits.
         self.open(Word::Exit);
         let lane = self.lane_state();
         let ends = u32::from(std::mem::take(&mut lane.blocked)) + u32::from(lane.running != Running::Nothing);

@@ -6,12 +6,12 @@
 //! The alignment is necessary. If two processes shared a cache line, the cores of these processes would wait for each
 //! other at every step (bench `call-1000`).
 //!
-//! An index maps the address of a block to the slab of this block. Bonwick's "The Slab Allocator" (USENIX 1994) uses
-//! such an index for large objects. If each slab began at a multiple of its length, no index would be needed. However,
-//! many allocators need twice the memory for slabs that are aligned to their length. For example, with such slabs and
-//! the allocator mimalloc, page faults took half of the time of the bench `sleep`. The index is needed for blocks that
-//! return to their slab, but not for blocks that stay in a magazine. If all blocks of a slab are free, the slab returns
-//! to the allocator. However, a limited number of spare slabs stays allocated.
+//! An index maps the address of a block to the slab of this block. Bonwick's "The Slab Allocator" (USENIX 1994) uses an
+//! index of addresses for large objects. If each slab began at a multiple of its length, no index would be needed.
+//! However, many allocators need twice the memory for slabs that are aligned to their length. For example, with slabs
+//! that are aligned to their length and the allocator mimalloc, page faults took half of the time of the bench `sleep`.
+//! The index is needed for blocks that return to their slab, but not for blocks that stay in a magazine. If all blocks
+//! of a slab are free, the slab returns to the allocator. However, a limited number of spare slabs stays allocated.
 
 #![allow(unsafe_code)]
 
@@ -177,7 +177,7 @@ impl Slabs {
                         let offset = self.begin() + (self.blocks() - slab.fresh.get()) * self.size;
                         slab.fresh.set(slab.fresh.get() - 1);
                         // SAFETY: `add` needs an offset within the allocation. `offset` is the offset of a block that
-                        // was never given out, and all blocks of the slab lie within its allocation.
+                        // was never given out, and all blocks of the slab lie within the allocation of the slab.
                         unsafe { at.cast::<u8>().add(offset) }
                     }
                 };

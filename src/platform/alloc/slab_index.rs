@@ -3,8 +3,8 @@
 //! The address space is divided into windows. Each window is as long as a slab, so at most one slab begins in a window.
 //! One byte per window stores the position at which the slab begins. An address before this position belongs to the
 //! slab that begins in the previous window. A million processes occupy twenty thousand windows, and the bytes of these
-//! windows stay in the cache. A hash table with one entry for each slab would not stay in the cache. With such a hash
-//! table, the bench `sleep` took 1.1 times as long.
+//! windows stay in the cache. A hash table with one entry for each slab would not stay in the cache. With a hash table
+//! of slabs, the bench `sleep` took 1.1 times as long.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,7 +1,7 @@
-//! `Lock`: a spin lock for critical sections of a few instructions. For such a short section, blocking a waiting thread
-//! in the operating system would take more time than spinning. No user code runs while a lock is held. A waiting thread
-//! first spins. After some spins, the waiting thread yields its core to other threads, because the system may have
-//! preempted the thread that holds the lock.
+//! `Lock`: a spin lock for critical sections of a few instructions. For a critical section of a few instructions,
+//! blocking a waiting thread in the operating system would take more time than spinning. No user code runs while a lock
+//! is held. A waiting thread first spins. After some spins, the waiting thread yields its core to other threads,
+//! because the system may have preempted the thread that holds the lock.
 //!
 //! This file has unsafe code, because the unlock of this lock is cheaper than the unlock of the standard library's
 //! mutex. The unlock of this lock is a plain store, and the unlock of the standard mutex is a read-modify-write. During

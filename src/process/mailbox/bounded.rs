@@ -91,7 +91,7 @@ pub(super) enum Pushed<M> {
 }
 
 /// The senders that wait for room, without their messages. This type does not depend on the type of the messages.
-/// Therefore its map is compiled once, and not once for each type of message.
+/// Therefore the map of the waiting senders is compiled once, and not once for each type of message.
 #[derive(Debug, Default)]
 struct Senders {
     /// The waiting senders, keyed by number. The order of the numbers is the order in which the senders began to wait.
@@ -523,8 +523,8 @@ impl<M> Bounded<M> {
     }
 }
 
-/// Removes the empty places from a queue. A place is empty if a receive operation has taken its message out for
-/// inspection.
+/// Removes the empty places from a queue. A place is empty if a receive operation has taken the message of the place
+/// out for inspection.
 pub(super) fn without_empty_places<M>(mut places: VecDeque<Option<M>>) -> Vec<M> {
     // Iterator adapters would add several functions that the compiler compiles for each message type.
     let mut messages = Vec::with_capacity(places.len());

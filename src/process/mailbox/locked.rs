@@ -130,7 +130,7 @@ pub(crate) struct ClosedContents<M> {
     /// The unread messages. The urgent messages come first.
     messages: Vec<M>,
     urgent: usize,
-    /// Router that takes the unread messages. Most mailboxes have no such router.
+    /// Router that takes the unread messages. Most mailboxes have no router for the unread messages.
     inheriting_router: Option<Arc<dyn Router<M>>>,
     /// The unread signals, the waker of a task that waits for room, and the router. When this value is dropped, the
     /// signals, the waker and the router are dropped.

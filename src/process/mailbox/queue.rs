@@ -115,7 +115,7 @@ impl<M> Buffer<M> {
         more.messages.push(message);
     }
 
-    /// Appends a message to the empty queue, and measures its time in the mailbox.
+    /// Appends a message to the empty queue, and measures the time of the message in the mailbox.
     #[cold]
     #[inline(never)]
     fn push_measured(&mut self, message: M, timer: MessageTimer, clock: &impl MessageClock) {
@@ -168,7 +168,7 @@ impl<M> Queue<'_, M> {
         }
     }
 
-    /// Appends a message to the empty queue, and measures its time in the mailbox.
+    /// Appends a message to the empty queue, and measures the time of the message in the mailbox.
     pub(super) fn push_measured(&mut self, message: M, timer: MessageTimer, clock: &impl MessageClock) {
         self.buffer.push_measured(message, timer, clock);
     }

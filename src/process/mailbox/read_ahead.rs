@@ -408,8 +408,8 @@ impl<M> ReadAhead<M> {
 
     /// Returns the next message if the receiver is the first receiver of its mailbox and has no claim. If the receiver
     /// has a claim, this function returns `None`, and the caller must call [`pop`](Self::pop) instead. This function
-    /// contains no call that checks a claim. Without such a call, the function need not save registers. This saves 4 of
-    /// the 237 instructions for each message of a burst.
+    /// contains no call that checks a claim. Without a call that checks a claim, the function need not save registers.
+    /// This saves 4 of the 237 instructions for each message of a burst.
     #[inline]
     pub(crate) fn pop_of_first(&mut self) -> Option<M> {
         let ahead = self.0.as_deref_mut()?.get_mut();

@@ -76,8 +76,8 @@ pub(crate) type Admitted = Option<Box<(Vec<RoomWaiter>, Wakes)>>;
 pub(crate) enum Gathered<M> {
     /// The messages were moved to the read-ahead buffer.
     Ahead,
-    /// A message that the receiver inspects. The receiver must either [put the message back](Inbox::fill) or [free its
-    /// place](Inbox::settle).
+    /// A message that the receiver inspects. The receiver must either [put the message back](Inbox::fill) or [free the
+    /// place](Inbox::settle) of the message.
     One(M),
 }
 

@@ -203,7 +203,7 @@ impl<M> Inbox<M> {
     /// answer also does not wake a process that was woken and has not read its mailbox since then. If a turn of the
     /// receiving process sends the signal, `wake_own` is false. In this case, the signal wakes the receiver only if the
     /// receiver waits with its own waker, for example in another task or in a future combinator of the process. The
-    /// next poll of the process does not poll such a receiver.
+    /// next poll of the process does not poll a receiver that waits with its own waker.
     ///
     /// # Errors
     /// Returns the signal if the inbox is closed.

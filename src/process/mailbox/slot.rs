@@ -35,10 +35,11 @@
 //! state is not *Open*. The run state becomes *Open* again only in a turn, after the receiver has opened the slot under
 //! the lock again.
 //!
-//! The lock alone does not allow a thread to write an open slot. Before such a write, the thread must change the run
-//! state from *Open* to *Active*. A sender without the lock must make the same change. If the thread cannot make this
-//! change, the thread does not write the slot. A receiver may be polled outside the turns of its process while the
-//! process is active. Such a receiver notifies the process, and the next turn of the process closes the slot.
+//! The lock alone does not allow a thread to write an open slot. Before a thread writes an open slot, the thread must
+//! change the run state from *Open* to *Active*. A sender without the lock must make the same change. If the thread
+//! cannot make this change, the thread does not write the slot. A receiver may be polled outside the turns of its
+//! process while the process is active. Such a receiver notifies the process, and the next turn of the process closes
+//! the slot.
 //!
 //! The field `moves` is odd while a message is in the slot. A writer writes only if `moves` is even, and then makes
 //! `moves` odd. A reader reads only if `moves` is odd, and then makes `moves` even.
@@ -125,7 +126,7 @@ impl<M> Slot<M> {
     pub(super) fn new() -> (Self, SlotAccess) {
         // The memory is zeroed, because the new slot is copied to its final place. Without the zeros, one wide load
         // during this copy would read some bytes that were just stored, and some older bytes. The processor cannot
-        // forward a store to such a load, so the copy would be slow.
+        // forward a store to a load that also reads older bytes, so the copy would be slow.
         let room = UnsafeCell::new(MaybeUninit::zeroed());
         (Self { moves: AtomicU64::new(0), room, _message: PhantomData }, SlotAccess(false))
     }

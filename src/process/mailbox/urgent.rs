@@ -93,8 +93,8 @@ impl<M> Inbox<M> {
         // Other messages may have arrived since the last urgent message.
         state.record_with_urgent();
         let message = state.state.aside.as_deref_mut().and_then(|aside| {
-            // A place is empty while another receive operation inspects its message. Such places are skipped and
-            // removed.
+            // A place is empty while another receive operation inspects the message of the place. Empty places are
+            // skipped and removed.
             while let Some(place) = aside.urgent.pop_front() {
                 if place.is_some() {
                     return place;

@@ -40,7 +40,7 @@ impl Peer {
         line.trim().parse().unwrap_or_else(|_| panic!("{line:?} is not a number"))
     }
 
-    /// Sends a line that asks the child process for its next line.
+    /// Sends a line that asks the child process for the next line.
     pub(crate) fn ask(&mut self) {
         let input = self.input.as_mut().expect("only `end` closes it");
         input.write_all(b"\n").expect("the child process reads its input");

@@ -37,7 +37,7 @@ impl Runner {
         (self, service) != (Self::Epoll, Service::Http)
     }
 
-    /// Returns the program of the server and its arguments.
+    /// Returns the program of the server and the arguments of the program.
     fn server(self, service: Service, workers: usize) -> Vec<String> {
         let path = |path: std::path::PathBuf| path.into_os_string().into_string().expect("the path is UTF-8");
         let mut words = match self {

@@ -1,5 +1,5 @@
-//! The process of a server. The process prints the number of its port. For each line of its input, the process prints
-//! its own CPU time in nanoseconds. At the end of its input, the process exits. The main thread, which is not a worker,
+//! The process of a server. The process prints the number of its port. For each line of the input, the process prints
+//! its own CPU time in nanoseconds. At the end of the input, the process exits. The main thread, which is not a worker,
 //! reads the input.
 
 mod epoll;

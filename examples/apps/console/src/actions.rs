@@ -1,4 +1,4 @@
-//! The actions of the console: the question before an action, and its result.
+//! The actions of the console: the question before an action, and the result of the action.
 
 use serde_json::Value;
 

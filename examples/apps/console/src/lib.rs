@@ -1,6 +1,6 @@
 //! A console for programs that are built with the crate `procession`. The console attaches to the socket of a running
-//! program, and shows its processes, its wait-for graph and its workers. The console also opens recordings, and steps
-//! through their events.
+//! program, and shows the processes, the wait-for graph and the workers of the program. The console also opens
+//! recordings, and steps through their events.
 //!
 //! | file | contents |
 //! |---|---|

@@ -458,7 +458,7 @@ pub struct Timers {
 }
 
 /// A row for a handler of the first host, or for a type of outstanding commands that has no handler in the list of the
-/// first host. For such a type, the field `kind` is empty.
+/// first host. For a type without a handler in the list, the field `kind` is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the protocol documents the fields")]

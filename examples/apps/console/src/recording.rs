@@ -93,7 +93,7 @@ pub(crate) struct Track {
     parent: u64,
     rank: u64,
     pub(crate) kind: TrackKind,
-    /// The name. The name of a process is its pid and its label.
+    /// The name. The name of a process consists of the pid and the label of the process.
     pub(crate) name: String,
 }
 
@@ -409,7 +409,8 @@ impl Loader {
         for field in descriptor.fields() {
             match field? {
                 (1, value) => track.uuid = value.number(),
-                // The name of a process may be as long as a packet, so only its first 1,000 characters are kept.
+                // The name of a process may be as long as a packet, so only the first 1,000 characters of the name are
+                // kept.
                 (2, value) => track.name = String::from_utf8_lossy(value.bytes()).chars().take(1_000).collect(),
                 (5, value) => track.parent = value.number(),
                 (8, _) => track.kind = TrackKind::Counter,
@@ -518,7 +519,7 @@ impl Recording {
             let process = match (self.tracks[track as usize].kind, kind) {
                 (TrackKind::Process, _) => track,
                 (TrackKind::Lane, Kind::Begin) => of_text.get(&value).copied().unwrap_or(around(top)),
-                // An event outside a turn belongs to the process that its note names.
+                // An event outside a turn belongs to the process that the note of the event names.
                 (TrackKind::Lane, _) if top == NONE => of_text.get(&value).copied().unwrap_or(NONE),
                 (TrackKind::Lane, _) => around(top),
                 (TrackKind::Counter | TrackKind::Group, _) => NONE,

@@ -86,7 +86,8 @@ impl Registry {
         }
     }
 
-    /// Pid of a row: the process with the name, or the first member of the group. `None` if there is no such process.
+    /// Pid of a row: the process with the name, or the first member of the group. `None` if no process belongs to the
+    /// row.
     pub fn pid(&self, row: usize) -> Option<&str> {
         match self.table {
             Table::Names => self.names.rows.get(row).map(|row| row.pid.as_str()),

@@ -275,8 +275,8 @@ fn line(text: &mut String, line: fmt::Arguments<'_>) {
 }
 
 /// Replaces each control character by a space. The inspected program chooses the names of its processes and the texts
-/// of its exits. Without this function, such a text could control the terminal, or look like a further line of the
-/// report.
+/// of its exits. Without this function, the name of a process or the text of an exit could control the terminal, or
+/// look like a further line of the report.
 pub fn plain(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }

@@ -9,7 +9,7 @@ use ratatui::style::{Color, Modifier};
 const CELL: (u16, u16) = (9, 18);
 const MARGIN: u16 = 10;
 
-/// Distance from the top of a cell to the base line of its text, in pixels.
+/// Distance from the top of a cell to the base line of the text in the cell, in pixels.
 const BASE: u16 = 14;
 
 const BACKGROUND: &str = "#16181d";

@@ -1,4 +1,5 @@
-//! The live trace of one process: its state in the console, its lines on the screen, and the trace for scripts.
+//! The live trace of one process: the state of the trace in the console, the lines of the trace on the screen, and the
+//! trace for scripts.
 
 use std::collections::VecDeque;
 use std::time::Duration;

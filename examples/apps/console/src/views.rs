@@ -98,7 +98,7 @@ fn title_line(app: &App) -> Paragraph<'_> {
 }
 
 fn tab_line(view: View) -> Paragraph<'static> {
-    // The line has no room for a space between a number and its name. The style separates them.
+    // The line has no room for a space between the number and the name of a view. The style separates them.
     let tab = |(index, one): (usize, &View)| {
         let style = if *one == view { SELECTED } else { Style::new() };
         [Span::styled(format!("{}", index + 1), TITLE), Span::styled(one.name(), style), Span::raw(" ")]

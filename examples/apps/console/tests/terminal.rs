@@ -37,7 +37,7 @@ impl Demo {
         self.folder.join("socket")
     }
 
-    /// Runs the console with options, and returns its output.
+    /// Runs the console with options, and returns the output of the console.
     fn ask(&self, options: &[&str]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_procession-console")).args(options).arg(self.socket()).output().unwrap()
     }
@@ -472,7 +472,7 @@ fn a_process_is_traced_on_the_screen_and_for_scripts() {
     assert!(screen.console.wait().unwrap().success());
 }
 
-/// 9.4c: the view of a process shows its rates.
+/// 9.4c: the view of a process shows the rates of the process.
 #[test]
 fn the_rates_of_a_process_are_shown() {
     let demo = Demo::start("rates");

@@ -1,5 +1,6 @@
-//! The types of commands and their errors. A command with keys runs in the shards of its keys. The submodules contain
-//! the functions of these commands. A command without keys runs in the connection: see `session` and `pubsub`.
+//! The types of commands, and the errors of commands. A command with keys runs in the shards of its keys. The
+//! submodules contain the functions of these commands. A command without keys runs in the connection: see `session` and
+//! `pubsub`.
 
 pub(crate) mod hashes;
 pub(crate) mod keys;

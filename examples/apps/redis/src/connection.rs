@@ -251,7 +251,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Distributes the commands to the shards, beginning with the command at the index `first`. Some commands must wait
-    /// for earlier commands. The distribution stops before such a command, and again after this command. The
+    /// for earlier commands. The distribution stops before a command that must wait, and again after this command. The
     /// distribution also stops when the size of the unsent replies reaches the limit. Returns the index of the next
     /// command.
     fn plan(&mut self, first: usize) -> usize {

@@ -27,7 +27,7 @@ pub(crate) fn most_clients(wanted: usize) -> Result<usize, String> {
     }
 }
 
-/// Returns `wanted`, because the other systems have no such limit.
+/// Returns `wanted`, because the systems other than Unix have no limit of file descriptors.
 #[cfg(not(unix))]
 pub(crate) fn most_clients(wanted: usize) -> Result<usize, String> {
     Ok(wanted)

@@ -74,9 +74,9 @@ impl Unread {
 /// Appends a message that the process of this connection has received in its mailbox. A message in version 3 of the
 /// protocol differs from a message in version 2 only in its first byte.
 ///
-/// If the client has left the channel, the message is dropped. A publisher on another worker can send such a message
-/// after the confirmation of `UNSUBSCRIBE`. A client of version 2 would read this message as the reply to its next
-/// command.
+/// If the client has left the channel, the message is dropped. A publisher on another worker can send a message of this
+/// channel after the confirmation of `UNSUBSCRIBE`. A client of version 2 would read this message as the reply to its
+/// next command.
 pub(crate) fn push_mail(out: &mut Vec<u8>, mail: &Message, session: &Session) {
     session.unread.fetch_sub(mail.size(), Ordering::Relaxed);
     if !session.channels.contains(&mail.channel) {

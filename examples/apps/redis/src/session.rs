@@ -33,8 +33,8 @@ pub(crate) struct Session {
 
 impl Session {
     /// Returns an error if the present state of the client does not permit this command. A client of version 2 cannot
-    /// distinguish a reply from a message. Therefore such a client may only send a few commands while the client is
-    /// subscribed to a channel.
+    /// distinguish a reply from a message. Therefore a client of version 2 may only send a few commands while the
+    /// client is subscribed to a channel.
     pub(crate) fn allows(&self, spec: &Spec, args: Args<'_>) -> Result<(), Failure> {
         if self.resp3 || self.channels.is_empty() || matches!(spec.name, "ping" | "quit" | "subscribe" | "unsubscribe")
         {

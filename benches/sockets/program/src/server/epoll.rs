@@ -10,7 +10,7 @@ use mio::{Events, Interest, Poll, Token};
 use crate::row::Service;
 use crate::server::{ECHO_BUFFER, REPLY, SINK_BUFFER, answer_driver};
 
-/// Token of the listener. The token of a connection is its index.
+/// Token of the listener. The token of a connection is the index of the connection.
 const LISTENER: Token = Token(usize::MAX);
 
 struct Server {

@@ -1,4 +1,4 @@
-//! Everything that the runtime knows about one process, and charts of its rates.
+//! Everything that the runtime knows about one process, and charts of the rates of this process.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -91,7 +91,7 @@ fn field(name: &str, value: String) -> Line<'static> {
     Line::from(vec![Span::styled(format!("{name:<NAME_WIDTH$}"), TITLE), Span::raw(value)])
 }
 
-/// The name of each field, and its lines. A field without a value has no line.
+/// The name and the lines of each field. A field without a value has no line.
 fn fields(details: &Details) -> Vec<(String, Vec<String>)> {
     let info = &details.info;
     let memory = details.memory_bytes.map(|bytes| format!("{} bytes", number(bytes)));
@@ -163,7 +163,7 @@ fn message_count(details: &Details, one: &MessageCount) -> String {
     format!("{} × {kind}{}", number(one.count), further_text(details, &kind, &one.other))
 }
 
-/// Returns one event of the process and its age, for example `message app::Get from <1.2.1>, 20 ms ago`.
+/// Returns one event of the process and the age of the event, for example `message app::Get from <1.2.1>, 20 ms ago`.
 fn message(details: &Details, one: &LastMessage) -> String {
     let from = one.from.as_ref().map_or_else(String::new, |pid| format!(" from {pid}"));
     let kind = message_kind(&one.kind, one.type_name.as_deref());

@@ -21,7 +21,8 @@ impl<'a> Encoder<'a> {
         self.out.extend_from_slice(b"+OK\r\n");
     }
 
-    /// Writes an error. The text begins with its code, such as `ERR`. Each byte of a line break is replaced by a blank.
+    /// Writes an error. The text begins with the code of the error, such as `ERR`. Each byte of a line break is
+    /// replaced by a blank.
     pub(crate) fn error(&mut self, text: impl AsRef<[u8]>) {
         self.out.push(b'-');
         let clean = |byte: &u8| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte };

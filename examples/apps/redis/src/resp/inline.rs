@@ -53,7 +53,8 @@ fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// Returns true if the byte ends a word without quotes. A vertical tab and a form feed do not end such a word.
+/// Returns true if the byte ends a word without quotes. A vertical tab and a form feed do not end a word without
+/// quotes.
 fn ends_word(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }

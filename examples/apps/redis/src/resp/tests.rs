@@ -28,8 +28,8 @@ fn the_requests_in_the_input_are_found() {
             &[&["SET", "a b", "c d", "A\t\"qxg", "it's\\n", "xy"]],
         ),
         ("SET \"\" ''\r\n", &[&["SET", "", ""]]),
-        // Between two words, a vertical tab or a form feed is a separator. Inside a word without quotes, such a
-        // character is a part of the word.
+        // Between two words, a vertical tab or a form feed is a separator. Inside a word without quotes, a vertical tab
+        // or a form feed is a part of the word.
         ("\x0b\x0cECHO \x0ba\x0bb\x0c\r\n", &[&["ECHO", "a\x0bb\x0c"]]),
         ("ECHO \"a\"\x0bb\r\n", &[&["ECHO", "a", "b"]]),
         ("ECHO x\x0b\"b\"\rc\r\n", &[&["ECHO", "x\x0bb", "c"]]),

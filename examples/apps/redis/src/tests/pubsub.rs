@@ -142,8 +142,8 @@ fn a_slow_subscriber_is_disconnected() {
 }
 
 /// Some publishers send long pipelines, and a subscriber reads. The processes of the publishers must yield, so that the
-/// process of the subscriber can run. In its turns, the process of the subscriber must receive the messages of all
-/// publishers.
+/// process of the subscriber can run. The process of the subscriber must receive the messages of all publishers in the
+/// turns of this process.
 #[test]
 fn a_subscriber_that_reads_gets_all_messages_of_several_pipelines() {
     const COUNT: usize = 10_000;

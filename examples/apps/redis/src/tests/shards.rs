@@ -76,8 +76,8 @@ fn commands_with_several_keys_span_the_shards() {
     }
 }
 
-/// The commands of one client for one key take effect in their order, even if commands for other keys are between these
-/// commands.
+/// The commands of one client for one key take effect in the order in which the client sends these commands, even if
+/// commands for other keys are between these commands.
 #[test]
 fn the_order_of_a_pipeline_is_kept() {
     simulate(&config(4), async |world| {

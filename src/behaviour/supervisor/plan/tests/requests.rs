@@ -30,7 +30,7 @@ fn a_requested_stop_delays_other_children_only_in_a_group() {
     for strategy in [Strategy::OneForOne, Strategy::OneForAll, Strategy::RestForOne] {
         let is_independent = strategy == Strategy::OneForOne;
         let mut plan = plan(strategy, &[Permanent; 5]);
-        // The stop of the first child begins during its start.
+        // The stop of the first child begins during the start of this child.
         assert_eq!(next(&mut plan, at(0)), [Start(0)]);
         assert_eq!(plan.stop(0), None);
         assert_eq!(next(&mut plan, at(0))[0], Stop(0));
@@ -80,7 +80,8 @@ fn a_restart_that_is_requested_during_a_start_keeps_the_start_order() {
     assert_eq!(next(&mut plan, at(2)), [Stop(1)]);
     assert_eq!((plan.stop(1), plan.next_time()), (None, Some(at(0))));
     assert_eq!(next(&mut plan, at(2)), [Start(2)]);
-    // The stop of the last child begins during its start. The start of the supervisor does not wait for the exits.
+    // The stop of the last child begins during the start of this child. The start of the supervisor does not wait for
+    // the exits.
     assert!(!plan.is_settled());
     assert_eq!((plan.stop(2), next(&mut plan, at(3)), plan.is_settled()), (None, vec![Stop(2)], true));
     // If a restart is requested while the child is stopping, the child is started after its exit. The child has lost

@@ -99,8 +99,8 @@ impl<C: Command, A: IntoReply<C::Reply>, F: Fn(C) -> A + Send + Sync + 'static> 
 ///
 /// The future is dropped if the command is cancelled or times out, or if the process of the command exits. If a poll of
 /// the future is in progress, the future is dropped after this poll. The future is not polled again, even if another
-/// wake-up arrives at the same time. When the future completes, its variables are dropped before its answer is
-/// delivered.
+/// wake-up arrives at the same time. When the future completes, the variables of the future are dropped before the
+/// answer is delivered.
 pub fn future<C, A, Fut>(f: impl Fn(C) -> Fut + Send + Sync + 'static) -> impl Handler<C>
 where
     C: Command,
@@ -356,7 +356,7 @@ impl Work for ReturnRoute {
 }
 
 pin_project! {
-    /// Runs the future of a handler until the future completes, or until its answer is no longer wanted.
+    /// Runs the future of a handler until the future completes, or until the answer is no longer wanted.
     struct HandlerTask<W, Fut> {
         work: Option<W>,
         #[pin]
@@ -435,8 +435,8 @@ where
                 (Poll::Pending, Err(text)) => (result, kept) = (Err(Failure::Panicked(text)), untyped),
             }
         }
-        // The variables of each future are dropped before its answer is delivered. Most completed futures were already
-        // dropped directly after their last poll.
+        // The variables of each future are dropped before the answer of the future is delivered. Most completed futures
+        // were already dropped directly after their last poll.
         if this.future.is_some() {
             let (_, held) = work.keeping(|| this.future.set(None));
             kept = kept.or(held);

@@ -310,7 +310,7 @@ impl Host {
         self.shared().pid_table.get(pid).map(|control| control.high_water())
     }
 
-    /// Creates a mailbox that has a pid but no process. Such a mailbox is a channel for threads and for tasks of any
+    /// Creates a mailbox that has a pid but no process. The mailbox is a channel for threads and for tasks of any
     /// executor.
     ///
     /// The mailbox stays open until the [`Mailbox`](crate::Mailbox) is dropped, or until [`kill`](Self::kill) is called

@@ -94,8 +94,8 @@
 //! The budget of a turn is 128 units. Each socket operation that completes takes one unit, as each received message
 //! does. (The `try_…` functions take nothing from the budget.) When the budget is spent, the next socket operation
 //! first lets the other processes run. So if a connection always has data, the process that uses the connection returns
-//! to the end of the queue after at most 128 operations. Such a process does not starve other processes. An async
-//! handler also has a budget. A future of [`Host::spawn_future`](crate::Host::spawn_future),
+//! to the end of the queue after at most 128 operations. A process whose connection always has data does not starve
+//! other processes. An async handler also has a budget. A future of [`Host::spawn_future`](crate::Host::spawn_future),
 //! [`Runtime::run`](crate::Runtime::run) or [`Runtime::block_on`](crate::Runtime::block_on) has a new budget for each
 //! poll. If an executor outside the runtime polls a future, the sockets in this future use no budget. Each running
 //! worker checks the poller at least once in 61 tasks. If a step blocks the only worker that is awake, the monitor

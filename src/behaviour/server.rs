@@ -323,7 +323,7 @@ impl ServerContext {
     }
 
     // `always` is necessary: otherwise the compiler does not inline this function into the poll of a server that has no
-    // deadline. Such a server calls this function for each message.
+    // deadline. A server without a deadline calls this function for each message.
     #[inline(always)]
     fn poll_mail<M: Send + 'static>(&mut self, mailbox: &mut Mailbox<M>, cx: &mut Cx<'_>) -> Poll<NextInput<M>> {
         let next = mailbox.next_event(&mut self.signal, cx);

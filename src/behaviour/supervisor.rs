@@ -171,8 +171,8 @@ struct Ending {
 /// Request to a [`Supervisor`].
 ///
 /// While a supervisor stops its children before its own exit, the supervisor refuses [`StartChild`](Self::StartChild)
-/// with [`Exit::Refused`] and [`SpawnErrorKind::SupervisorExiting`]. Such a supervisor answers all other requests for a
-/// child as if the child did not exist.
+/// with [`Exit::Refused`] and [`SpawnErrorKind::SupervisorExiting`]. A supervisor that stops its children before its
+/// own exit answers all other requests for a child as if the child did not exist.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SupervisorMessage {

@@ -553,8 +553,8 @@ impl<T> Call<T> {
     }
 
     /// Takes the answer if the request was sent and the answer is in the cell. The function that made the request may
-    /// have kept the `Reply`, and may answer before the request is sent. Such an early answer stays in the cell until
-    /// the request is sent.
+    /// have kept the `Reply`, and may answer before the request is sent. An answer that is given before the request is
+    /// sent stays in the cell until the request is sent.
     #[inline(always)]
     fn take(&mut self) -> Option<Result<T, CallError>> {
         let pending = self.pending.as_mut()?;

@@ -58,8 +58,8 @@ enum Known {
 /// of their arrival.
 ///
 /// A mailbox is also a `Stream` of messages. The `Stream` ends when the process is asked to exit. [`Host::mailbox`]
-/// creates a mailbox that belongs to no process, for threads and for tasks of other executors. Such a mailbox exists
-/// until it is dropped or killed.
+/// creates a mailbox that belongs to no process, for threads and for tasks of other executors. A mailbox that belongs
+/// to no process exists until it is dropped or killed.
 ///
 /// A process has only one receiver at a time. A mailbox can be [split](crate::Context::split) from its context and sent
 /// to another thread or process. After this move, the mailbox is still the receiver of the process whose context was
@@ -610,8 +610,9 @@ impl<M: Send + 'static> Mailbox<M> {
     /// allows.
     ///
     /// A combinator, or a `block_on` function of another crate, polls the mailbox with a waker that is not the waker of
-    /// the task. Such a `block_on` never ends the turn, so the budget stays spent. Therefore, if the mailbox is polled
-    /// with a waker that is not the waker of the task, the mailbox takes one message after each pause.
+    /// the task. A `block_on` function of another crate never ends the turn, so the budget stays spent. Therefore, if
+    /// the mailbox is polled with a waker that is not the waker of the task, the mailbox takes one message after each
+    /// pause.
     #[cold]
     fn pause(&mut self, cx: &Cx<'_>) -> bool {
         let address = self.me.control().address();
@@ -649,10 +650,10 @@ impl<M: Send + 'static> Mailbox<M> {
         };
         let is_other = receiver_turn.is_none();
         let reader = match receiver_turn {
-            // A sender can write a message into an open mailbox slot without the lock. Such a delivery may cause an
-            // unnecessary step. Therefore, if the steps of a process are limited, the process does not open its mailbox
-            // slot. A cancelled process does not open its mailbox slot either. While the mailbox slot is open, a
-            // receive operation waits and does not check whether the process is cancelled.
+            // A sender can write a message into an open mailbox slot without the lock. A message that is written
+            // without the lock may cause an unnecessary step. Therefore, if the steps of a process are limited, the
+            // process does not open its mailbox slot. A cancelled process does not open its mailbox slot either. While
+            // the mailbox slot is open, a receive operation waits and does not check whether the process is cancelled.
             Some(receiver_turn) => {
                 let may_open_slot = !self.me.control().head.has(flag::LIMITED | flag::CANCELLED);
                 Reader::Task { receiver_turn, may_open_slot }
@@ -730,7 +731,7 @@ impl Host {
     /// mailbox as a channel.
     ///
     /// The mailbox exists until the [`Mailbox`] is dropped or its pid is killed. If all pids are in use or the runtime
-    /// has shut down, this method returns a closed mailbox. Such a mailbox refuses all messages, and
+    /// has shut down, this method returns a closed mailbox. A closed mailbox refuses all messages, and
     /// [`receive`](Mailbox::receive) fails with [`Exit::Refused`].
     ///
     /// ```

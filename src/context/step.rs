@@ -47,8 +47,8 @@ pub struct Start<'a> {
     pub inherited: &'a InheritedContext,
 }
 
-/// A hand-written process. Such a process is a state machine. The runtime calls the method [`step`](Self::step), which
-/// handles the events of the process.
+/// A hand-written process. A hand-written process is a state machine. The runtime calls the method
+/// [`step`](Self::step), which handles the events of the process.
 ///
 /// A hand-written process runs in the same kind of task as an async body, and has the same operations. Unlike an async
 /// body, a hand-written process receives every kind of event, for example the answers to its commands.

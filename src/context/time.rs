@@ -63,7 +63,7 @@ pub struct Sleep {
     moved: bool,
     /// Source line that created the sleep. Inspections show this line. The field takes 8 bytes.
     line: Line,
-    /// Pause state of a sleep that ends without a wait. Such a sleep takes a unit of the budget.
+    /// Pause state of a sleep that ends without a wait. A sleep that ends without a wait takes a unit of the budget.
     pause: BudgetPause,
 }
 
@@ -178,7 +178,7 @@ impl Sleep {
             return count(&self.sleeper, &mut self.outstanding, false);
         };
         let key = host.fire_at(self.deadline, fire);
-        // The runtime may have cleared its timers before this timer was set. Such a timer never fires.
+        // The runtime may have cleared its timers before this timer was set. In this case, this timer never fires.
         if is_closed(host)
             && let Some(Fire::Wake(waker, _)) = host.shared().timers.cancel(key)
         {
@@ -258,10 +258,10 @@ impl Sleep {
         if !std::mem::take(&mut self.fresh) {
             let now = self.now();
             if now >= self.deadline {
-                // If the sleep has a timer, and was not reset since the last poll, the sleep has already waited. Such a
-                // sleep needs no pause. Any other sleep takes a unit of the budget. Suppose that a body only awaits
-                // sleeps, and that the deadlines of these sleeps have already passed. Without the budget, the turn of
-                // this body would never end.
+                // If the sleep has a timer, and was not reset since the last poll, the sleep has already waited. A
+                // sleep that has already waited needs no pause. Any other sleep takes a unit of the budget. Suppose
+                // that a body only awaits sleeps, and that the deadlines of these sleeps have already passed. Without
+                // the budget, the turn of this body would never end.
                 if (self.timer.is_none() || self.moved) && self.pause.spend(cx).is_pending() {
                     return Poll::Pending;
                 }
@@ -304,8 +304,8 @@ impl Sleep {
             let key = host.fire_at(self.deadline, fire);
             self.timer = Some(SleepTimer::new(key, self.deadline));
             if is_closed(host) {
-                // The runtime has shut down, and may have cleared its timers before this timer was set. Such a timer
-                // never fires. Therefore this line wakes the task, and the task polls the sleep again.
+                // The runtime has shut down, and may have cleared its timers before this timer was set. In this case,
+                // this timer never fires. Therefore this line wakes the task, and the task polls the sleep again.
                 cx.waker().wake_by_ref();
             }
         }
@@ -451,8 +451,9 @@ impl Host {
     ///
     /// The workers and the guest threads of the runtime fire its timers. If the runtime has no workers, a sleep on any
     /// other thread uses the alarm thread of the program. If the number of workers is later
-    /// [set](crate::Runtime::set_workers) to 0, a sleep that already waits does not change to the alarm thread. Such a
-    /// sleep resolves only when the runtime has a worker or a guest thread again, or when the runtime is dropped.
+    /// [set](crate::Runtime::set_workers) to 0, a sleep that already waits does not change to the alarm thread. The
+    /// waiting sleep resolves only when the runtime has a worker or a guest thread again, or when the runtime is
+    /// dropped.
     #[track_caller]
     pub fn sleep(&self, time: Duration) -> Sleep {
         Sleep::for_time(Sleeper::Outside(self.clone()), self.now(), time, Some(Location::caller()))

@@ -87,7 +87,7 @@
 //!   `accept`. The package `examples/apps/http` in the repository limits its connections with a `JoinSet`.
 //! - **Crash reports.** A body may return an error, for example after the peer has reset the connection. If no link,
 //!   monitor or join handle receives this error, the runtime prints a [report](crate::CrashReport). If errors of the
-//!   peer are normal for the program, return `Ok(())` for such errors, or set
+//!   peer are normal for the program, return `Ok(())` for these errors, or set
 //!   [`Builder::on_crash`](crate::Builder::on_crash).
 //! - **The listen backlog.** The system queues up to 1,024 connections until the process accepts these connections. To
 //!   set a different limit, use [`TcpSocket::listen`](crate::net::TcpSocket::listen).

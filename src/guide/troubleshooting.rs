@@ -532,7 +532,7 @@
 //! late replies      0.0         0   queues: local 0  global 0  priority 0
 //! ```
 //!
-//! To see whether a message arrives at its process, and when the process receives the message, press `t` in the view of
+//! To see whether a message arrives at a process, and when the process receives the message, press `t` in the view of
 //! this process. The console then shows a live trace with the sender of each message.
 //!
 //! | cause | how to recognize the cause | what to do |

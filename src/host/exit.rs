@@ -38,10 +38,10 @@
 //!    - The process count of the host no longer includes the process. Therefore the process limit of the host does not
 //!      refuse a successor.
 //!    - The process is in no group. The notices to the group monitors precede all other events about the exit.
-//! 7. **Notify the callers** whose `Reply` values were dropped without an answer. Such a `Reply` was dropped with the
-//!    state of the process, with an unread message, in the last step, or because of a panic in `close`. Step 7 comes
-//!    after step 4, because no panic replaces the exit after step 4. Step 7 also comes after step 6, so a caller that
-//!    receives the exit does not find the pid any more.
+//! 7. **Notify the callers** whose `Reply` values were dropped without an answer. An unanswered `Reply` was dropped
+//!    with the state of the process, with an unread message, in the last step, or because of a panic in `close`. Step 7
+//!    comes after step 4, because no panic replaces the exit after step 4. Step 7 also comes after step 6, so a caller
+//!    that receives the exit does not find the pid any more.
 //! 8. **Close the yields and the timers.** The futures that step 4 drops cancel their own yields and timers. Step 8
 //!    cancels all other yields and timers. Step 8 comes before step 10. Therefore no timer of the process fires after
 //!    step 10 has published the exit. Before step 10, the command handlers can also see that their answers are no
@@ -62,9 +62,9 @@
 //! 12. **Notify the monitor that the parent set at the spawn.** The function `spawn_monitor` has set this monitor, and
 //!     the [`ExitOwner`] stores the monitor. Step 10 stores the exit, and step 12 marks the stored exit as received.
 //!     Therefore step 12 comes after step 10.
-//! 13. **Wake the tasks that wait on the mailbox.** Such a task is a receiver that was split off from its process, or a
-//!     sender that waits for free space. If step 13 came before step 10, a woken task could find neither a message nor
-//!     the exit. The woken task would then wait again, forever.
+//! 13. **Wake the tasks that wait on the mailbox.** A task that waits on the mailbox is a receiver that was split off
+//!     from its process, or a sender that waits for free space. If step 13 came before step 10, a woken task could find
+//!     neither a message nor the exit. The woken task would then wait again, forever.
 //! 14. **Hand the outcome to the join handle** (`CellBase::finish` in `task/cell.rs`). Step 14 comes last. Therefore a
 //!     task that awaits the join handle sees the effects of all other steps. Step 14 also decides whether the failure
 //!     of the process is unobserved. A failure is unobserved if no link, no monitor and no join handle has received the
@@ -117,8 +117,8 @@ pub(crate) trait ExitOwner {
     fn may_be_awaited(&self) -> bool;
 }
 
-/// The [`ExitOwner`] of a mailbox that belongs to no process. Such a mailbox has no state, no pending replies and no
-/// parent.
+/// The [`ExitOwner`] of a mailbox that belongs to no process. A mailbox that belongs to no process has no state, no
+/// pending replies and no parent.
 struct NoProcess;
 
 impl ExitOwner for NoProcess {
@@ -378,7 +378,7 @@ impl Host {
 
     /// Adds a mailbox of dead letters. The newest mailbox of dead letters receives all later dead letters.
     pub(crate) fn add_dead_letter_mailbox(&self, dead_letter_mailbox: &Ref<Control<Envelope>>) {
-        // An upgraded reference may become the last reference to its mailbox, and the drop of a mailbox runs user code.
+        // An upgraded reference may become the last reference to the mailbox, and the drop of a mailbox runs user code.
         // Therefore the upgraded references must be dropped after the unlock, and `upgraded` is declared before the
         // lock.
         let mut upgraded = Vec::new();

@@ -244,7 +244,7 @@ impl Host {
         Some(calls)
     }
 
-    /// Returns the wait for a call that a hand-written process has yielded. Such a call has no wait record.
+    /// Returns the wait for a call that a hand-written process has yielded. A yielded call has no wait record.
     fn yielded_call(&self, caller: Pid, YieldedCall { number, call, line }: YieldedCall) -> Wait {
         let holder = self.shared().forwarded.holder(caller.word(), number);
         Wait::call(holder.unwrap_or(call.callee), call.is_limited, line)

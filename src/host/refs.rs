@@ -85,8 +85,8 @@ pub(crate) fn is_stepped_here(control: &Ref<dyn AnyControl>) -> bool {
 /// Identifies the process that waits for a future such as [`Exited`](crate::future::Exited). This process has a record
 /// of the wait. The number of external events that the process waits for does not include this wait.
 ///
-/// Such a future may be created outside a process, and may move from one process to another. Therefore, at each poll
-/// that returns `Pending`, the future looks up the process that polls the future.
+/// A future such as `Exited` may be created outside a process, and may move from one process to another. Therefore, at
+/// each poll that returns `Pending`, the future looks up the process that polls the future.
 #[derive(Debug, Default)]
 pub(crate) struct RecordedWait {
     /// Pid of the process that has the record, as one [word](crate::process::pid::Pid::word).

@@ -51,7 +51,7 @@ pub(crate) enum Phase {
 #[derive(Debug)]
 pub(crate) enum Job {
     Process(RunnableProcess),
-    /// A future that has no pid. Such a future is an async handler, or a future from `spawn_future`.
+    /// A future that has no pid. A future without a pid is an async handler, or a future from `spawn_future`.
     Future(Runnable<Held<Host>>),
 }
 

@@ -77,9 +77,9 @@ impl Fire {
     }
 }
 
-/// Calls wakers of a batch that do not belong to waiting processes. Such a waker may run user code, and this code may
-/// wait for any process of the batch. Therefore the processes in `woken` are queued first. This function also calls
-/// `begin` before these wakers.
+/// Calls wakers of a batch that do not belong to waiting processes. A waker that belongs to no waiting process may run
+/// user code, and this code may wait for any process of the batch. Therefore the processes in `woken` are queued first.
+/// This function also calls `begin` before these wakers.
 #[inline]
 fn wake_last(woken: &mut Vec<PendingSchedule>, wakers: Vec<Waker>, begin: &dyn Fn()) {
     if !wakers.is_empty() {

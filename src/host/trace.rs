@@ -86,7 +86,7 @@ impl Host {
         Current::is_skipped() && self.stepped().is_some()
     }
 
-    /// Returns false in a turn that is skipped. Such a turn records no messages, no answers and no wake-ups. If the
+    /// Returns false in a turn that is skipped. A skipped turn records no messages, no answers and no wake-ups. If the
     /// traces select only some processes, this function always returns true. A turn of another runtime is not skipped.
     fn is_outside_or_traced(&self) -> bool {
         let is_traced = Current::try_with(Current::is_traced).unwrap_or(true);

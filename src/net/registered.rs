@@ -192,8 +192,8 @@ impl<S: SystemSocket> Registered<S> {
     /// stream, or a read from a TCP stream into a buffer of `size` bytes. `op` returns the number of bytes that it has
     /// transferred.
     ///
-    /// A read on a Unix socket must use `poll_op`. Such a read can end early, because the read ends after a message
-    /// that contains descriptors. After a read that has ended early, the socket may still have bytes.
+    /// A read on a Unix socket must use `poll_op`. A read on a Unix socket can end early, because the read ends after a
+    /// message that contains descriptors. After a read that has ended early, the socket may still have bytes.
     pub(crate) fn poll_transfer(
         &self,
         direction: Direction,

@@ -76,7 +76,7 @@ pub enum Finding {
     /// [`LocalSet::block_on`](crate::LocalSet::block_on).
     ///
     /// A future of `run` is in progress from its first poll until it completes or is dropped. If an executor has polled
-    /// such a future and does not poll it again, there is no finding.
+    /// a future of `LocalSet::run` and does not poll it again, there is no finding.
     LocalSetWithoutThread {
         /// Number of ready processes in all `LocalSet`s that no thread runs. At least 1.
         count: usize,

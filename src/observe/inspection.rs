@@ -190,10 +190,10 @@ pub struct ProcessDetails {
     pub joined_by: Option<Pid>,
     /// Yields without an answer, by command type, in the order of the type names.
     pub yields: Vec<CommandCount>,
-    /// Deadlines of the timers that belong to the process and have not fired, earliest first. Such a timer sends a
-    /// message, for example for [`send_after`](crate::SelfHandle::send_after), or kills the process after a cancel
-    /// request. The list also contains the [deadline](crate::ProcessBuilder::deadline) of the process. A sleep of an
-    /// async body is not in the list.
+    /// Deadlines of the timers that belong to the process and have not fired, earliest first. A timer of the process
+    /// sends a message, for example for [`send_after`](crate::SelfHandle::send_after), or kills the process after a
+    /// cancel request. The list also contains the [deadline](crate::ProcessBuilder::deadline) of the process. A sleep
+    /// of an async body is not in the list.
     pub timers: Vec<Instant>,
     /// Deadline of the process, which the process may have [inherited](crate::InheritedContext::deadline).
     pub deadline: Option<Instant>,

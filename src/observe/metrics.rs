@@ -73,8 +73,8 @@ const _: () = assert!(SAMPLE_MESSAGES_ONE_IN.is_power_of_two());
 /// Fractional part of the golden ratio, multiplied by 2^32 and rounded to an odd number.
 const GOLDEN_RATIO: u32 = 0x9e37_79b9;
 
-/// Maximum number of threads that are in no slot and own a block. Such a thread owns one block index. Therefore, in
-/// each runtime, the thread owns the block with this index.
+/// Maximum number of threads that are in no slot and own a block. A thread that is in no slot and owns a block owns one
+/// block index. Therefore, in each runtime, the thread owns the block with this index.
 const OWNED_BLOCKS: usize = 8;
 /// Number of blocks that all other threads share.
 const SHARED_BLOCKS: usize = 4;

@@ -208,7 +208,8 @@ fn thread_number() -> u16 {
         }
         number.get()
     });
-    // A thread that is exiting may have dropped its number. Such a thread uses the largest number.
+    // A thread that is exiting may have dropped its number. A thread that has dropped its number uses the largest
+    // number.
     number.ok().and_then(|number| u16::try_from(number).ok()).unwrap_or(u16::MAX)
 }
 

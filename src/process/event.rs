@@ -295,9 +295,9 @@ impl<C> Tag<C> {
     /// Number of generations that a chosen tag can have. Two commands have the same generation only if the difference
     /// of their sequence numbers is a multiple of this constant.
     const GENERATIONS: u64 = (1 << 30) - 1;
-    /// Mask of the bits `CHOSEN` and `INLINE`. If one of these two bits is set in the number of a tag, the table
-    /// finds the command's slot by this number. Such a tag is created before the slot, so the tag does not contain
-    /// the index of the slot.
+    /// Mask of the bits `CHOSEN` and `INLINE`. If one of these two bits is set in the number of a tag, the table finds
+    /// the command's slot by this number. A tag with one of these bits is created before the slot, so the tag does not
+    /// contain the index of the slot.
     pub(crate) const LOOKED_UP: u64 = Self::CHOSEN | Self::INLINE;
 
     pub(crate) fn issued(number: u64, key: u32) -> Self {

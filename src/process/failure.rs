@@ -51,8 +51,8 @@ impl Failure {
     /// the handler itself performed. If neither the error nor one of its sources is a failure, the result is `Error`.
     ///
     /// If a source is the failure `Error`, the result is `Error` with the outermost error. The outermost error contains
-    /// more information. A `CallError` or an `Exit` may contain a failure of another process. Such a failure is
-    /// ignored.
+    /// more information. A `CallError` or an `Exit` may contain a failure of another process. A failure inside a
+    /// `CallError` or an `Exit` is ignored.
     pub fn new(error: impl Into<BoxError>) -> Self {
         let error = match error.into().downcast::<Self>() {
             Ok(failure) => return *failure,

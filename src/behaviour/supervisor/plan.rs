@@ -502,7 +502,7 @@ impl Plan {
     }
 
     /// Stops a running child, and then starts the child again. This operation does not count as a restart, and resets
-    /// the back-off. Returns false if there is no such child, if the child is about to be removed, or if the
+    /// the back-off. Returns false if the child does not exist, if the child is about to be removed, or if the
     /// supervisor is stopping its children before its own exit.
     pub(crate) fn restart(&mut self, id: Id, now: Instant) -> bool {
         if self.end.is_some() || self.children.get(&id).is_none_or(|child| child.stop == Some(Then::Forget)) {

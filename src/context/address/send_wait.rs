@@ -113,8 +113,8 @@ enum State<M: Send + 'static> {
 /// second message may overtake the waiting message. The future waits for free space even if the
 /// [`MailboxCapacity`](crate::MailboxCapacity) says that a full mailbox drops messages.
 ///
-/// The receiver can also be a process of a remote node, or an attached [`Deliver`](crate::Deliver). Such a receiver
-/// accepts or refuses the message immediately, and the future never waits.
+/// The receiver can also be a process of a remote node, or an attached [`Deliver`](crate::Deliver). A process of a
+/// remote node, or an attached `Deliver`, accepts or refuses the message immediately, and the future never waits.
 ///
 /// # Errors
 /// Returns the message:

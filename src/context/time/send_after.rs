@@ -1,6 +1,6 @@
-//! Timers that send a message once or periodically. Such a timer belongs to the process that has set the timer. When
-//! this process exits, the timer is cancelled. Each process has a table of its timers, which is defined in
-//! `host::timer::pending`.
+//! Timers that send a message once or periodically. A timer that sends a message belongs to the process that has set
+//! the timer. When this process exits, the timer is cancelled. Each process has a table of its timers, which is defined
+//! in `host::timer::pending`.
 
 use std::time::Duration;
 

@@ -31,7 +31,7 @@
 //! cargo add smol
 //! ```
 //!
-//! # tokio, with own workers
+//! # tokio, with workers of the runtime
 //!
 //! With the feature `tokio`, one line enters the context of tokio on each thread of the runtime:
 //!
@@ -55,9 +55,9 @@
 //!
 //! Without the feature `tokio`, use [`wrap_threads`](crate::Builder::wrap_threads), which works for any other runtime.
 //! This method wraps the workers and the threads of the blocking pool. `wrap_threads` does not wrap a thread inside
-//! [`block_on`](crate::Runtime::block_on) or [`run`](crate::Runtime::run). Such a thread also runs processes, so the
-//! code of the program must enter the context on this thread. In this program, `#[tokio::main]` has entered the
-//! context:
+//! [`block_on`](crate::Runtime::block_on) or [`run`](crate::Runtime::run). A thread inside `block_on` or `run` also
+//! runs processes, so the code of the program must enter the context on this thread. In this program, `#[tokio::main]`
+//! has entered the context:
 //!
 //! ```
 //! use procession::{Context, Exit, Reply, Runtime};

@@ -42,7 +42,7 @@ pub(crate) enum WaitKind {
     LimitedRoom,
     Exit,
     Start,
-    /// A wait for a closure on the blocking pool. Such a wait is not a wait for another process.
+    /// A wait for a closure on the blocking pool. A wait for a closure is not a wait for another process.
     Blocking,
 }
 

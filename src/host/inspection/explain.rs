@@ -194,8 +194,8 @@ impl Host {
         let SchedulerGauges { workers, sockets, global_queue_depth, priority_queue_depth, .. } = gauges();
         let queued = workers.iter().map(|worker| worker.local_queue_depth).sum::<usize>();
         let SchedulerGauges { workers, steps, .. } = gauges();
-        // This thread may be a guest thread that polls its own future. Such a thread fires no timer now, and therefore
-        // counts as parked.
+        // This thread may be a guest thread that polls its own future. A guest thread that polls its own future fires
+        // no timer now, and therefore counts as parked.
         let here = shared.metrics.worker();
         let polls_own = |worker| steps.iter().any(|step| step.worker == worker && step.is_own_future);
         let is_parked = |&WorkerMetrics { worker, state, .. }: &WorkerMetrics| {

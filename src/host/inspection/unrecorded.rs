@@ -1,6 +1,7 @@
-//! Reads the sleeps and the socket operations of processes. Such a wait is recorded only in a timer or in a socket. The
-//! timer or the socket contains the waker of the process. Therefore the code must visit all timers and all sockets to
-//! find the waits of one process. The advantage is that these waits need no record in the process.
+//! Reads the sleeps and the socket operations of processes. A sleep is recorded only in a timer, and a socket operation
+//! is recorded only in a socket. The timer or the socket contains the waker of the process. Therefore the code must
+//! visit all timers and all sockets to find the waits of one process. The advantage is that these waits need no record
+//! in the process.
 
 use std::collections::BTreeMap;
 use std::panic::Location;

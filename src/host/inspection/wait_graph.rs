@@ -60,9 +60,9 @@ impl Host {
     ///
     /// The runtime does not know all waits:
     ///
-    /// - In one `select`, a process may wait for a call and for an event that the runtime does not know. Such an event
-    ///   is a message in a mailbox of [`Host::mailbox`](crate::Host::mailbox), or the end of one of these futures: a
-    ///   [`Host::sleep`](crate::Host::sleep), a socket operation,
+    /// - In one `select`, a process may wait for a call and for an event that the runtime does not know. An event that
+    ///   the runtime does not know is a message in a mailbox of [`Host::mailbox`](crate::Host::mailbox), or the end of
+    ///   one of these futures: a [`Host::sleep`](crate::Host::sleep), a socket operation,
     ///   [`CancelToken::cancelled`](crate::CancelToken::cancelled), [`Reply::closed`](crate::Reply::closed), or a
     ///   future of another crate. The graph then contains only the call. Therefore the graph can report a deadlock that
     ///   does not exist: the wait ends when the unknown event occurs.
@@ -98,9 +98,10 @@ impl Host {
     ///   limit. Then the graph can report a deadlock that ends when the supervisor stops the waiting child.
     /// - A step may block its thread in [`block_on`](crate::Runtime::block_on) of the same runtime. The process then
     ///   has the edges of the future that the step has passed to `block_on`. A call that the process has started before
-    ///   `block_on` has no edge. Such a call may have the same receiver as a call in `block_on`. If the reply of one of
-    ///   these two calls was forwarded, the graph reports no deadlock of the process. If a step blocks its thread in
-    ///   another way, for example in `block_on` of another executor, this wait has no edge.
+    ///   `block_on` has no edge. A call that was started before `block_on` may have the same receiver as a call in
+    ///   `block_on`. If the reply of one of these two calls was forwarded, the graph reports no deadlock of the
+    ///   process. If a step blocks its thread in another way, for example in `block_on` of another executor, this wait
+    ///   has no edge.
     ///
     /// Any thread can make this call, even during a step. The call never stops a worker. The duration of the call is
     /// proportional to the largest number of processes that were alive at one time. The call can confirm a deadlock

@@ -20,8 +20,8 @@ pub(crate) fn queue(woken: Vec<PendingSchedule>) {
 }
 
 /// Wakes the tasks of these wakers. First, this function queues the woken processes in the order of their wakers. Then
-/// this function calls the wakers that do not belong to waiting processes, also in their order. The function calls
-/// `begin` before the first of these wakers. The function leaves `ready` empty.
+/// this function calls the wakers that do not belong to waiting processes, also in the order of the wakers. The
+/// function calls `begin` before the first of these wakers. The function leaves `ready` empty.
 ///
 /// If `ready` contains only one waker, and the waker belongs to a waiting process, the process is stored in the
 /// worker's `next` slot. A process that was woken by a message is stored in the same way. In all other cases, the woken
@@ -46,8 +46,8 @@ pub(crate) fn wake_all(ready: &mut Vec<Waker>, begin: &dyn Fn()) {
         process.process().into_iter().for_each(|process| prefetch(process.at(), TASK));
     }
     woken.into_iter().for_each(PendingSchedule::queue_behind);
-    // The other wakers do not belong to waiting processes. Such a waker may run user code, and this code may wait for
-    // any process of the batch. Therefore the processes are queued first.
+    // The other wakers do not belong to waiting processes. A waker that belongs to no waiting process may run user
+    // code, and this code may wait for any process of the batch. Therefore the processes are queued first.
     if !ready.is_empty() {
         begin();
         ready.drain(..).for_each(|waker| _ = catch(|| waker.wake()));

@@ -229,10 +229,10 @@ impl Slabs {
 
     fn slab<'a>(&self, at: NonNull<Slab>) -> &'a Slab {
         // SAFETY: `begin_one` wrote the header of each slab. `self` calls this function only for three kinds of slabs:
-        // a slab in the ring, a slab with a block in use, and a slab that `begin_one` has just initialized. Such a slab
-        // is allocated. All fields of a header are `Cell`s, and headers are accessed only through shared references.
-        // Only one thread at a time accesses the headers, because each access needs a reference to `self`, and the type
-        // of `self` is not `Sync`.
+        // a slab in the ring, a slab with a block in use, and a slab that `begin_one` has just initialized. A slab of
+        // each of these three kinds is allocated. All fields of a header are `Cell`s, and headers are accessed only
+        // through shared references. Only one thread at a time accesses the headers, because each access needs a
+        // reference to `self`, and the type of `self` is not `Sync`.
         unsafe { at.as_ref() }
     }
 

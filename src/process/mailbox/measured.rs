@@ -1,12 +1,12 @@
 //! Measurement of the time that a message spends in a mailbox.
 //!
 //! A mailbox measures at most one message at a time. In an unbounded mailbox, a message can be measured if the mailbox
-//! is empty when the message arrives. Such a message is the oldest message until the receiver takes out this message.
-//! If another operation inserts a message before this message, the measurement ends without a result. Therefore, no
-//! operation has to track the position of the measured message, and most operations need not check for a measured
-//! message. The measured times are still typical of all messages. A receiver takes out all messages together, and then
-//! reads them in order. So a measured message and any other message wait about equally long between their arrival and
-//! their reading.
+//! is empty when the message arrives. A message that arrives at an empty mailbox is the oldest message until the
+//! receiver takes out this message. If another operation inserts a message before this message, the measurement ends
+//! without a result. Therefore, no operation has to track the position of the measured message, and most operations
+//! need not check for a measured message. The measured times are still typical of all messages. A receiver takes out
+//! all messages together, and then reads them in order. So a measured message and any other message wait about equally
+//! long between their arrival and their reading.
 //!
 //! In a bounded mailbox, any message can be measured. The mailbox stores the number of the measured message.
 //!

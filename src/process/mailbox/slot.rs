@@ -38,8 +38,8 @@
 //! The lock alone does not allow a thread to write an open slot. Before a thread writes an open slot, the thread must
 //! change the run state from *Open* to *Active*. A sender without the lock must make the same change. If the thread
 //! cannot make this change, the thread does not write the slot. A receiver may be polled outside the turns of its
-//! process while the process is active. Such a receiver notifies the process, and the next turn of the process closes
-//! the slot.
+//! process while the process is active. A receiver that is polled outside the turns notifies the process, and the next
+//! turn of the process closes the slot.
 //!
 //! The field `moves` is odd while a message is in the slot. A writer writes only if `moves` is even, and then makes
 //! `moves` odd. A reader reads only if `moves` is odd, and then makes `moves` even.

@@ -92,7 +92,8 @@ impl Player {
 
     /// The tracks of the processes that exist at the present moment. Between two states, a process exists but has no
     /// state: one event ends the old state, and a later event begins the new state. If a recording was cut off, the
-    /// last state of a living process has no end. Such a process exists until the end of the recording.
+    /// last state of a living process has no end. A process whose last state has no end exists until the end of the
+    /// recording.
     pub(crate) fn alive(&self) -> Vec<usize> {
         let exists = |track: &usize| {
             let (first, last) = self.spans[*track];

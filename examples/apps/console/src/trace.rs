@@ -87,7 +87,7 @@ impl Trace {
         }
     }
 
-    /// Whether the trace has ended because it has reached a limit. Such a trace can begin again.
+    /// Whether the trace has ended because it has reached a limit. A trace that has ended at a limit can begin again.
     pub fn has_reached_limit(&self) -> bool {
         matches!(&self.phase, Phase::Ended(reason) if [MAX_EVENTS, MAX_TIME].contains(&reason.as_str()))
     }

@@ -141,8 +141,8 @@ fn poll_all<F: Future>(sleeps: impl Iterator<Item = F>) -> Vec<Pin<Box<F>>> {
     let mut live: Vec<_> = sleeps.map(Box::pin).collect();
     for sleep in &mut live {
         if sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
-            // On a slow runtime, this timer is due before the loop polls the timer for the first time. Such a timer
-            // does not call the waker.
+            // On a slow runtime, this timer is due before the loop polls the timer for the first time. A timer that is
+            // due before the first poll does not call the waker.
             DONE.count_down();
         }
     }

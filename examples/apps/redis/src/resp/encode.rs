@@ -76,7 +76,7 @@ impl<'a> Encoder<'a> {
         self.number(if self.resp3 { b'~' } else { b'*' }, len as i64);
     }
 
-    /// Writes the header of a channel message. Such a message answers no command.
+    /// Writes the header of a channel message. A channel message answers no command.
     pub(crate) fn push(&mut self, len: usize) {
         self.number(if self.resp3 { b'>' } else { b'*' }, len as i64);
     }

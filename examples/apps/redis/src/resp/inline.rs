@@ -47,8 +47,8 @@ pub(super) fn split(line: &mut [u8], mut word: impl FnMut(usize, usize)) -> bool
     }
 }
 
-/// Returns true for each byte that the function `isspace` of C accepts. Such bytes may precede a word. After a closing
-/// quote, the line must end, or one of these bytes must follow.
+/// Returns true for each byte that the function `isspace` of C accepts. The bytes that `isspace` accepts may precede a
+/// word. After a closing quote, the line must end, or one of these bytes must follow.
 fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }

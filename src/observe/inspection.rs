@@ -425,8 +425,8 @@ impl WaitsFor {
     }
 }
 
-/// Prints the event, and the source line of the awaited future if the line is known, for example `the answer to a call
-/// to <0.3.1> at src/shop.rs:41`.
+/// Prints the event, and the source line of the awaited future if the line is known, for example
+/// `the answer to a call to <0.3.1> at src/shop.rs:41`.
 impl fmt::Display for WaitsFor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -62,7 +62,7 @@ use crate::runtime::own_future::{DropFuture, DropGuard, OwnFuture};
 use crate::runtime::step_guard::StepGuard;
 use crate::runtime::tokio_context::TokioContext;
 use crate::runtime::wrap_threads::WrapThread;
-/// Budget of one poll. [`Runtime::run`] and a [`LocalSet`](local::LocalSet) limit their polls by the same rules.
+/// Budget of one poll. The same rules limit a poll of [`Runtime::run`] and a poll of a [`LocalSet`](local::LocalSet).
 pub(crate) use crate::scheduler::Budget;
 pub(crate) use crate::scheduler::OwnWaker;
 pub use crate::scheduler::QueueOrder;
@@ -115,7 +115,7 @@ static NODES: AtomicU32 = AtomicU32::new(1);
 
 /// A runtime. A runtime runs processes on its worker threads.
 ///
-/// If a runtime has no workers, the guest threads run its processes. A guest thread is a thread inside
+/// If a runtime has no workers, the guest threads run the processes of the runtime. A guest thread is a thread inside
 /// [`run`](Self::run) or [`block_on`](Self::block_on). Without workers and guest threads, no process runs.
 ///
 /// The drop of the runtime kills the remaining processes. The drop waits up to one second for steps in progress. If a
@@ -252,7 +252,7 @@ impl Runtime {
     /// compiled once, and not once for each type of future.
     fn block_on_own(&self, step: Option<&StepGuard>, own: Pin<&mut dyn DropFuture>) {
         self.tokio.within_blocking(|| {
-            // The future is dropped inside the context, because its destructor may also use tokio.
+            // The future is dropped inside the context, because the destructor of the future may also use tokio.
             let mut own = DropGuard(own);
             self.threads.block_on(poll_fn(|cx| match step {
                 Some(step) => step.poll(own.0.as_mut(), cx),
@@ -269,9 +269,9 @@ impl Runtime {
     /// steps. Therefore, while steps are long, a poll exceeds 100 µs by at most one step. If long steps follow short
     /// steps, up to 16 long steps may run before the poll reads the clock. Each poll runs at least one step, even if
     /// the poll of `future` takes more than 100 µs. There is one exception: if another thread wakes `future` during
-    /// each of its polls, `future` is polled up to 16 times before the next step. Therefore, `future` does not starve
-    /// the processes. If processes are still runnable at the end of a poll, the poll wakes its own waker before it
-    /// returns.
+    /// each poll of `future`, `future` is polled up to 16 times before the next step. Therefore, `future` does not
+    /// starve the processes. If processes are still runnable at the end of a poll, the poll wakes its own waker before
+    /// it returns.
     ///
     /// When `future` is woken, `future` is polled again after the step in progress, as in [`block_on`](Self::block_on).
     ///
@@ -366,8 +366,8 @@ impl Runtime {
             }
         }
         // Each remaining process was killed. Therefore, each of these processes is queued once more, and `run_dry` runs
-        // its exit. If a task is queued after the last `drain`, the closed queue drops this task. The drop of a task
-        // also ends its process.
+        // the exit of the process. If a task is queued after the last `drain`, the closed queue drops this task. The
+        // drop of a task also ends its process.
         self.run_dry();
         self.threads.close();
         if let Some(poller) = self.threads.poller() {
@@ -633,7 +633,7 @@ impl Builder {
     /// time. The future that this thread polls there must not block the thread, in particular not in
     /// [`Runtime::block_on`].
     ///
-    /// smol needs no such option, because the sockets and timers of smol need no context: see
+    /// smol needs no option of the builder, because the sockets and timers of smol need no context: see
     /// [`wrap_threads`](Self::wrap_threads).
     ///
     /// ```
@@ -668,7 +668,7 @@ impl Builder {
     ///
     /// For tokio, the feature `tokio` adds the method `tokio` to this builder. The crates smol, async-io and
     /// futures-timer need no setup: a process awaits `smol::Timer` or `smol::net::TcpStream` like any other future. A
-    /// thread of such a crate polls the sockets and timers, and wakes the process.
+    /// thread of smol, async-io or futures-timer polls the sockets and timers, and wakes the process.
     ///
     /// ```
     /// # fn enter() -> impl Drop { struct Guard; impl Drop for Guard { fn drop(&mut self) {} } Guard }
@@ -690,8 +690,8 @@ impl Builder {
     /// function: see [`wrap_threads`](Self::wrap_threads).
     ///
     /// The following rules apply to the four thread hooks. The runtime holds no lock while it calls a hook. The runtime
-    /// catches and ignores a panic of a hook. A slow hook delays its worker. If a hook is set twice, only the second
-    /// function is called.
+    /// catches and ignores a panic of a hook. A slow hook delays the worker that calls the hook. If a hook is set
+    /// twice, only the second function is called.
     ///
     /// ```
     /// # use std::sync::atomic::{AtomicUsize, Ordering};
@@ -711,7 +711,8 @@ impl Builder {
     }
 
     /// Sets a function that each worker thread calls after its last task: see
-    /// [`on_thread_start`](Self::on_thread_start). If a step never returns, its thread does not call the function.
+    /// [`on_thread_start`](Self::on_thread_start). If a step never returns, the thread of the step does not call the
+    /// function.
     pub fn on_thread_stop(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.stop = Some(hook(f));
         self
@@ -821,9 +822,10 @@ impl Builder {
     /// worker in a long step then wait until the other workers take them. When the maximum is reached, or all [48
     /// slots](Self::workers) are in use, further long steps delay other processes. While all workers and all
     /// replacement threads are in long steps, only threads inside [`Runtime::run`] or [`Runtime::block_on`] fire the
-    /// timers of the runtime and check its sockets. If there is no such thread, timers and sockets wait until a step
-    /// returns. If [`Runtime::set_workers`] lowers the number of workers during a long step, this step still counts
-    /// towards the maximum. Surplus threads exit half a second after the long steps have returned.
+    /// timers and check the sockets of the runtime. If no thread is inside [`Runtime::run`] or [`Runtime::block_on`],
+    /// timers and sockets wait until a step returns. If [`Runtime::set_workers`] lowers the number of workers during a
+    /// long step, this step still counts towards the maximum. Surplus threads exit half a second after the long steps
+    /// have returned.
     pub fn max_replacement_threads(mut self, most: usize) -> Self {
         self.substitutes = most;
         self
@@ -921,8 +923,8 @@ fn check_thread_name(name: &str) -> Result<(), BuildError> {
     if name.contains('\0') { Err(BuildError::Invalid("the thread name contains a NUL byte")) } else { Ok(()) }
 }
 
-/// Returns a hook of the scheduler that calls `f` and catches its panics. Therefore, a panic of `f` does not end the
-/// worker.
+/// Returns a hook of the scheduler that calls `f` and catches each panic of `f`. Therefore, a panic of `f` does not end
+/// the worker.
 fn hook(f: impl Fn() + Send + Sync + 'static) -> Hook {
     Arc::new(move || drop(catch(&f)))
 }

@@ -126,14 +126,14 @@ pub(crate) trait Driver: Send + Sync + 'static {
 pub(crate) enum Placement {
     /// The task was spawned and has not run yet.
     New,
-    /// The task was woken while it waited. The task is put into the *`next` slot* of its worker. This slot holds the
-    /// task that the worker runs next.
+    /// The task was woken while it waited. The task is put into the *`next` slot* of the worker that queues the task.
+    /// This slot holds the task that the worker runs next.
     Woken,
-    /// The task was woken while it waited, but the task is not urgent. The task is added to the back of its worker's
-    /// deque.
+    /// The task was woken while it waited, but the task is not urgent. The task is added to the back of the deque of
+    /// the worker that queues the task.
     Behind,
-    /// The task was woken during its own turn. The task is added to the back of its worker's deque or, with LIFO order,
-    /// to the back of the global queue.
+    /// The task was woken during its own turn. The task is added to the back of the deque of the worker that queues the
+    /// task or, with LIFO order, to the back of the global queue.
     Yielded,
     /// The priority of the task is high or low. The task is added to the queue for this priority.
     Ranked(Rank),
@@ -377,8 +377,8 @@ impl<T: Task> Scheduler<T> {
             // The previous occupant has left tasks in the queues.
             self.unattended.set_marked(slot, false);
         }
-        // This `fetch_max` on `reached` comes before the first push to the queues of this slot. Therefore, after such a
-        // push, a worker that checks all queues also checks the queues of this slot.
+        // This `fetch_max` on `reached` comes before the first push to the queues of this slot. Therefore, after a push
+        // to these queues, a worker that checks all queues also checks the queues of this slot.
         self.reached.fetch_max(slot + 1, Ordering::SeqCst);
         self.present.fetch_add(1, Ordering::SeqCst);
         Worker::new(Arc::clone(self), slot, queues)
@@ -545,7 +545,7 @@ impl<T: Task> Scheduler<T> {
     }
 
     /// If the calling thread acts as a worker of this scheduler, returns whether the step of this worker was handed
-    /// over. A thread in such a step is blocked or will block. Otherwise returns `None`.
+    /// over. A thread whose step was handed over is blocked or will block. Otherwise returns `None`.
     #[cfg(feature = "net")]
     pub(crate) fn is_handed_over_here(&self) -> Option<bool> {
         let address = std::ptr::from_ref(self) as usize;

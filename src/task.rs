@@ -136,8 +136,8 @@ pub(crate) trait AnyMachine {
     fn ended(&mut self, exit: &Exit);
 }
 
-/// The machine of a process with its type. The caller of the turn provides the variable for the output of the process.
-/// Therefore, the return of a turn does not copy the output.
+/// The machine of a process, together with the type of the machine. The caller of the turn provides the variable for
+/// the output of the process. Therefore, the return of a turn does not copy the output.
 pub(crate) struct TypedMachine<'a, X: Machine> {
     machine: Pin<&'a mut X>,
     me: &'a SelfHandle<X::Message>,
@@ -200,7 +200,7 @@ struct Turn<'a> {
     failure: &'a mut Option<Exit>,
     /// Whether this turn owns the reference count that belonged to the pid table. When the exit removes the pid from
     /// the table, the turn takes over this count. If this field is true, the owner of the right to run the process
-    /// releases this count together with its own count.
+    /// releases this count together with the count of the right to run.
     left: bool,
 }
 
@@ -492,7 +492,7 @@ pub(crate) fn give_up(
 }
 
 impl Turn<'_> {
-    /// Ends the process with an exit that does not come from its step.
+    /// Ends the process with an exit that does not come from a step of the process.
     #[cold]
     fn end_with(&mut self, exit: Exit) -> Poll<()> {
         *self.failure = Some(self.end(exit));

@@ -184,9 +184,9 @@ fn the_first_message_needs_no_allocation() {
     );
 }
 
-/// 1.6d: a message of up to 16 bytes needs no allocation, unless the runtime measures its time in the mailbox. The
-/// runtime measures about one message in 256. Each of these messages needs at most three allocations. Each call uses
-/// one block that the two processes share. A later call reuses the block of an earlier call.
+/// 1.6d: a message of up to 16 bytes needs no allocation, unless the runtime measures the time of the message in the
+/// mailbox. The runtime measures about one message in 256. Each of these messages needs at most three allocations. Each
+/// call uses one block that the two processes share. A later call reuses the block of an earlier call.
 #[test]
 fn messages_and_calls_need_no_allocation() {
     enum Ask {
@@ -300,8 +300,8 @@ fn cancelled_commands_do_not_increase_the_memory() {
     assert!(grown < 50_000, "{grown} bytes more for 30,000 cancelled commands");
 }
 
-/// A layer retries a command. Each attempt waits in the queue of another layer, and then in its handler. After an
-/// attempt has ended, the command keeps no memory for this attempt.
+/// A layer retries a command. Each attempt waits in the queue of another layer, and then in the handler inside that
+/// layer. After an attempt has ended, the command keeps no memory for this attempt.
 #[test]
 fn the_ended_attempts_of_a_retry_do_not_increase_the_memory() {
     use procession::layer::{ConcurrencyLimit, Retry};

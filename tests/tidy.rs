@@ -565,8 +565,8 @@ fn citations_of(text: &str) -> Vec<(&str, Vec<&str>)> {
 }
 
 /// Returns the numbers at the head of a doc comment, as in `1.1d, 2.3a: …`. Returns `None` if the doc comment begins
-/// with other text. If the doc comment begins with such a number, but the list of numbers is malformed, returns the
-/// whole line. The list of promises does not contain this line, so the check fails.
+/// with other text. If the doc comment begins with a number such as `1.1d`, but the list of numbers is malformed,
+/// returns the whole line. The list of promises does not contain this line, so the check fails.
 fn numbers(doc: &str) -> Option<Vec<&str>> {
     let head: Vec<&str> = doc.split_once(':').map_or(Vec::new(), |(head, _)| head.split(", ").collect());
     if !head.is_empty() && head.iter().all(|number| is_number(number)) {
@@ -587,7 +587,7 @@ fn is_number(text: &str) -> bool {
     }
 }
 
-/// Returns a map from the module path of each file of `src` to its code without comment lines.
+/// Returns a map from the module path of each file of `src` to the code of this file without comment lines.
 fn sources() -> BTreeMap<String, String> {
     fn gather(folder: &Path, prefix: &str, files: &mut BTreeMap<String, String>) {
         for entry in fs::read_dir(folder).expect("src is there") {
@@ -660,8 +660,8 @@ fn occurrences(text: &str, phrase: &str) -> usize {
     text.match_indices(phrase).filter(|(at, _)| whole(*at)).count()
 }
 
-/// Returns a map from the path of each file to its prose. The prose of a Rust file is its comments and doc comments.
-/// The prose of a Markdown file is the whole text.
+/// Returns a map from the path of each file to the prose of this file. The prose of a Rust file is its comments and doc
+/// comments. The prose of a Markdown file is the whole text.
 fn prose() -> BTreeMap<String, String> {
     fn gather(folder: &Path, files: &mut BTreeMap<String, String>) {
         for entry in fs::read_dir(folder).expect("the folder is there") {
@@ -714,8 +714,8 @@ fn root_names() -> BTreeSet<String> {
     names
 }
 
-/// Returns the name of the type that implements `Error`, if the line is an implementation of `Error`. An example of
-/// such a line is `impl<M> Error for SendError<M>`.
+/// Returns the name of the type that implements `Error`, if the line is an implementation of `Error`. An example of an
+/// implementation is `impl<M> Error for SendError<M>`.
 fn error_type(line: &str) -> Option<&str> {
     let (head, of) = line.trim().split_once(" Error for ")?;
     head.starts_with("impl").then(|| of.split(['<', ' ']).next().unwrap_or(of))

@@ -15,8 +15,9 @@ use crate::platform::erased::{Erased, cast, same};
 /// is dropped, the payload drops its value, unless `downcast` took the value out.
 ///
 /// Payloads do not nest: if the argument of `Payload::new` is a payload, `Payload::new` returns that payload.
-/// Therefore, a payload that passes through generic code still contains the value of its sender. For the same reason,
-/// `is::<Payload>()` returns true for every payload, and `downcast::<Payload>()` returns the payload unchanged.
+/// Therefore, a payload that passes through generic code still contains the value that the sender passed to
+/// `Payload::new`. For the same reason, `is::<Payload>()` returns true for every payload, and `downcast::<Payload>()`
+/// returns the payload unchanged.
 ///
 /// A `Payload` is `Sync` even if its value is not `Sync`, because no method returns a reference to the value.
 pub struct Payload(Erased);

@@ -123,7 +123,7 @@ impl Pid {
         self.runtime.node() == 0 && incarnation != 0 && incarnation.is_multiple_of(2)
     }
 
-    /// Returns the index of the process's slot in the pid table of its runtime.
+    /// Returns the index of the slot that the process has in the pid table of the runtime.
     #[inline]
     pub const fn index(self) -> u32 {
         self.local.get() as u32

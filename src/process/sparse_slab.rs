@@ -56,15 +56,15 @@ impl LastQuarter {
     }
 
     /// Returns whether the table must free its vacant entries. The table has just removed an entry, and at most a
-    /// quarter of its capacity is in use. After the table has freed the vacant entries behind its last used entry, the
-    /// table calls [`freed`](Self::freed).
+    /// quarter of the capacity of the table is in use. After the table has freed the vacant entries behind its last
+    /// used entry, the table calls [`freed`](Self::freed).
     pub(crate) fn must_free(&mut self, is_last_used: bool) -> bool {
         self.wait = self.wait.saturating_sub(1);
         self.used == 0 || self.wait == 0 && !is_last_used
     }
 
-    /// Records that the table has freed the vacant entries behind its last used entry, and that `capacity` is its new
-    /// capacity.
+    /// Records that the table has freed the vacant entries behind its last used entry, and that `capacity` is the new
+    /// capacity of the table.
     pub(crate) fn freed(&mut self, capacity: usize, is_used: impl Fn(usize) -> bool) {
         self.wait = capacity / 16;
         self.count(capacity, is_used);

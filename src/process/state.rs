@@ -78,8 +78,8 @@ impl fmt::Debug for VTable {
 ///
 /// # Safety
 /// The type is `repr(C)`, and its first field is either a [`Header`] or another `HeaderFirst`. Therefore, a pointer to
-/// the value is also a pointer to its header. [`clear`](Self::clear) drops every field except the header, and accesses
-/// no byte of the header.
+/// the value is also a pointer to the header of the value. [`clear`](Self::clear) drops every field except the header,
+/// and accesses no byte of the header.
 pub(crate) unsafe trait HeaderFirst {
     /// Drops the fields other than the header. Each field is dropped through a pointer to that field alone, because
     /// other threads may read the header at the same time. If the destructor of one field panics, the remaining fields
@@ -368,9 +368,9 @@ impl Header {
         let header = unsafe { this.as_ref() };
         let layout = header.kind.layout;
         // Acquire pairs with the decrements of the other weak counts, which have release ordering. The owners of these
-        // counts access the header before their decrements. With a weaker ordering, the memory could be freed before
-        // these accesses. If this weak count is the only weak count, no other thread accesses the header any more, so
-        // no decrement is needed.
+        // counts access the header before the owners decrement the counts. With a weaker ordering, the memory could be
+        // freed before these accesses. If this weak count is the only weak count, no other thread accesses the header
+        // any more, so no decrement is needed.
         let order = if planted!("counts_free_unordered") { Ordering::Relaxed } else { Ordering::Acquire };
         if header.weak.load(order) == 1 || header.weak.fetch_sub(1, Ordering::AcqRel) == 1 {
             #[cfg(procession_loom)]
@@ -476,7 +476,8 @@ impl<T: ?Sized> Ref<T> {
         self.at
     }
 
-    /// Converts this reference into its pointer. The caller then owns the strong count that this reference owned.
+    /// Converts this reference into the pointer that the reference contains. The caller then owns the strong count that
+    /// this reference owned.
     #[inline]
     pub(crate) fn into_at(self) -> NonNull<T> {
         ManuallyDrop::new(self).at

@@ -1,5 +1,5 @@
-//! Lists of the wakers of futures that wait for the end of a command or of a call. A list is part of the state of its
-//! command or call, and has no separate lock.
+//! Lists of the wakers of futures that wait for the end of a command or of a call. A list is part of the state of the
+//! command or call that the futures wait for, and has no separate lock.
 //!
 //! Each future has its own entry, even if several futures of one task have equal wakers. Therefore, a future can remove
 //! its entry without an effect on the other futures.
@@ -65,7 +65,7 @@ impl Watchers {
         None
     }
 
-    /// Removes the entry of `key`, and returns its waker. The caller drops this waker after the unlock.
+    /// Removes the entry of `key`, and returns the waker of this entry. The caller drops this waker after the unlock.
     pub(crate) fn remove(&mut self, key: &mut WatchKey) -> Option<Waker> {
         match key.0.take()?.get() as usize {
             1 => self.first.take(),

@@ -470,7 +470,8 @@ impl Yields {
     fn ended(&self, tag: Tag) {
         count(&self.flying, -1);
         // Relaxed is sufficient. The process can read an old value of the flag only if the command ends concurrently
-        // with its dispatch. In this case, the effect is the same as if the command had ended after its dispatch.
+        // with the dispatch of the command. In this case, the effect is the same as if the command had ended after its
+        // dispatch.
         if tag.is_chosen() || self.is_undispatched(tag) {
             self.overtaken.store(true, Ordering::Relaxed);
         }
@@ -513,8 +514,8 @@ impl Yields {
     ///
     /// If the answer is accepted, this function calls `deliver`, and passes the action that `deliver` must perform.
     /// Unless this action is [`Answered::Discard`], `deliver` queues the process or wakes a future of the process.
-    /// After that, this function wakes the tasks that wait for the end of the command. The waker of such a task may be
-    /// foreign, and a foreign waker may block until the process has run. Therefore, these tasks are woken after the
+    /// After that, this function wakes the tasks that wait for the end of the command. The waker of a waiting task may
+    /// be foreign, and a foreign waker may block until the process has run. Therefore, these tasks are woken after the
     /// call of `deliver`.
     ///
     /// # Errors

@@ -123,8 +123,8 @@ impl Builder {
 }
 
 impl Runtime {
-    /// Returns the address of the TCP socket of [`Builder::console_tcp`]. Returns `None` if there is no such socket.
-    /// This method needs the feature `console`.
+    /// Returns the address of the TCP socket of [`Builder::console_tcp`]. Returns `None` if the runtime has no TCP
+    /// socket for a console. This method needs the feature `console`.
     pub fn console_address(&self) -> Option<SocketAddr> {
         self.console.as_ref()?.address
     }

@@ -40,7 +40,7 @@ use crate::task::join::JoinHandle;
 ///
 /// The monitor thread does not detect a [long step](crate::Builder::long_step_threshold) of these processes, because
 /// the processes are part of the future that the guest thread polls. Therefore [`Host::explain`] reports no [blocked
-/// worker](crate::observe::Finding::BlockedWorker) for such a step, and
+/// worker](crate::observe::Finding::BlockedWorker) for a long step of these processes, and
 /// [`ProcessDetails::step`](crate::observe::ProcessDetails::step) is always `None`.
 ///
 /// If the runtime has no workers, up to 200 turns of the processes of the `LocalSet` may run between two turns of other
@@ -74,7 +74,8 @@ pub struct LocalSet<'rt> {
     /// The spawned processes. When half of these processes have exited, [`forget_exited`](Self::forget_exited) removes
     /// the exited processes.
     spawned: RefCell<Vec<Weak<dyn AnyControl>>>,
-    /// This field makes `LocalSet` neither `Send` nor `Sync`, because its processes belong to this thread.
+    /// This field makes `LocalSet` neither `Send` nor `Sync`, because the processes of the `LocalSet` belong to the
+    /// thread that created the `LocalSet`.
     _here: PhantomData<*const ()>,
 }
 
@@ -303,7 +304,7 @@ impl LocalSet<'_> {
                 }
             }
             // The budget is spent, and more processes may be runnable. Therefore, the waker is called, so that the
-            // executor polls this task again after its other tasks.
+            // executor polls this task again after the other tasks of the executor.
             cx.waker().wake_by_ref();
             Poll::Pending
         })
@@ -351,8 +352,8 @@ impl LocalSet<'_> {
         // killed here, and exit in the loop below.
         let mut alive: Vec<_> = self.spawned.take().iter().filter_map(Weak::upgrade).collect();
         alive.iter().for_each(|control| control.kill());
-        // If a process of this thread is `Running` here, its step has dropped the `LocalSet`. This process can exit
-        // only after this function has returned. Therefore, the loop must not wait for this process.
+        // If a process of this thread is `Running` here, the step of this process has dropped the `LocalSet`. This
+        // process can exit only after this function has returned. Therefore, the loop must not wait for this process.
         alive.retain(|control| control.head().state() != Some(ProcessState::Running));
         loop {
             while let Some(ready) = self.queue.pop() {

@@ -105,8 +105,9 @@ const MAX_NAMED: usize = 20;
 /// - The seed decides which runnable process has the next turn. Priorities have no effect. As in a runtime, the
 ///   messages from one sender to one receiver stay in order.
 /// - The seed decides whether a due timer fires before or after the turns of the runnable processes. Therefore, if an
-///   answer arrives in the same tick as its deadline, the answer is in time under some seeds and too late under other
-///   seeds. If several timers are due in the same tick, these timers fire in the order in which they were set.
+///   answer arrives in the same tick as the deadline for this answer, the answer is in time under some seeds and too
+///   late under other seeds. If several timers are due in the same tick, these timers fire in the order in which they
+///   were set.
 /// - The seed decides the values of [`SelfHandle::random`](crate::SelfHandle::random), and the jitter of
 ///   [`Backoff`](crate::Backoff) and [`layer::Retry`](crate::handler::layer::Retry).
 ///

@@ -475,8 +475,8 @@ pin_project! {
         future: F,
         guest: GuestSlot<T>,
         own: Arc<OwnWaker>,
-        // Number of polls of the guest's own future since the last task. One poll of `Run` may poll the own future
-        // several times.
+        // Number of polls of the guest's own future since the last task. One poll of `Run` may poll the guest's own
+        // future several times.
         polls: u32,
     }
 }

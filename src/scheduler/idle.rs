@@ -257,8 +257,8 @@ impl Idle {
         if former & bit != 0 { Woken::ByItself } else { Woken::Chosen }
     }
 
-    /// Sets the token of a slot and wakes its worker. The caller is, for example, a pushing thread that has chosen the
-    /// worker, or a thread that has inserted a deadline.
+    /// Sets the token of a slot and wakes the worker of this slot. The caller is, for example, a pushing thread that
+    /// has chosen the worker, or a thread that has inserted a deadline.
     pub(crate) fn wake(&self, slot: usize) {
         let slot = &self.slots[slot];
         slot.token.store(true, Ordering::SeqCst);

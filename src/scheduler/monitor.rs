@@ -22,9 +22,9 @@ const SHORTEST: Duration = Duration::from_millis(1);
 /// and this wake-up costs as much as the wake-up of another worker.
 const GRACE: u32 = 10;
 /// Pause after a check that found no busy worker, in multiples of the usual pause. The longer pause saves wake-ups of
-/// the monitor thread. If a step begins after such a check, the monitor hands over this step after at most 2 + [`LONG`]
-/// usual pauses: see [`bound`](Monitor::bound). With the value 1, the monitor took 23 % of the CPU time in the row
-/// `pause` of the bench `sockets`.
+/// the monitor thread. If a step begins after a check that found no busy worker, the monitor hands over this step after
+/// at most 2 + [`LONG`] usual pauses: see [`bound`](Monitor::bound). With the value 1, the monitor took 23 % of the CPU
+/// time in the row `pause` of the bench `sockets`.
 const IDLE_PAUSES: u32 = 2;
 /// A step counts as long if the monitor sees the same step in a first check and in this number of further checks. The
 /// pause between two checks is the threshold divided by this number.
@@ -87,7 +87,7 @@ impl Monitor {
     }
 }
 
-/// The observations that the monitor has made of one worker in its last checks.
+/// The observations of one worker in the last checks of the monitor.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Seen {
     step: u64,
@@ -146,8 +146,8 @@ impl<T: Task> Scheduler<T> {
             // A previous timekeeper may run many short steps without a pause. During this time the previous timekeeper
             // checks the timers and the poller only once in 61 tasks. Therefore, if two successive checks of the
             // monitor find that a timekeeper is missing, the monitor wakes a worker. This worker becomes the
-            // timekeeper. After only one such check, the monitor does nothing, because the previous timekeeper often
-            // sleeps again soon.
+            // timekeeper. After only one check that finds no timekeeper, the monitor does nothing, because the previous
+            // timekeeper often sleeps again soon.
             let is_untimed = self.is_untimed();
             if busy && is_untimed && was_untimed {
                 self.notify();
@@ -221,8 +221,8 @@ impl<T: Task> Scheduler<T> {
                 let label = worker_slot.label();
                 if seen.times < LONG {
                     // The code of the step may check for this preemption request, and may then yield. If the request
-                    // still exists when the step counts as long, the step made no such check during the last half of
-                    // the threshold.
+                    // still exists when the step counts as long, the step did not check for the request during the last
+                    // half of the threshold.
                     worker_slot.ask(label);
                 } else {
                     worker_slot.set_blocked_since(seen.since, true);

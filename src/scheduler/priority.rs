@@ -1,6 +1,7 @@
 //! Queues of the tasks of high and low priority. This file also decides which priority comes first at each attempt of a
 //! worker to find a task. All workers share these queues for two reasons. An urgent task should not wait for one
-//! particular worker. A task of low priority may run on any core, even if the cache of another core contains its data.
+//! particular worker. A task of low priority may run on any core, even if the cache of another core contains the data
+//! of the task.
 //!
 //! While both queues are empty, a check of both queues costs only one load.
 

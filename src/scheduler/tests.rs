@@ -525,7 +525,7 @@ fn a_task_can_wait_for_all_tasks_that_it_has_spawned() {
     });
 }
 
-/// The woken task is in the `next` slot of its worker. No other worker was woken for this task.
+/// The woken task is in the `next` slot of the worker that woke the task. No other worker was woken for this task.
 #[test]
 fn a_task_that_blocks_in_another_scheduler_can_wait_for_a_task_of_its_own_scheduler() {
     within(|| {

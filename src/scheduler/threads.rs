@@ -3,8 +3,8 @@
 //!
 //! All counts are under one lock, the *lock of the worker threads*. Workers rarely take this lock. Any thread may work
 //! in any slot. A replacement thread may have taken over the work of a thread in a long step. When this step returns,
-//! its thread leaves the slot and the replacement thread stays. `README.md` in this folder describes the protocol of
-//! the hand-over.
+//! the thread of the step leaves the slot and the replacement thread stays. `README.md` in this folder describes the
+//! protocol of the hand-over.
 
 use std::collections::VecDeque;
 use std::io;
@@ -199,7 +199,7 @@ impl<T: Task> Scheduler<T> {
     /// Ensures that a thread waits in the poller. Called before a thread outside the scheduler waits for a socket.
     ///
     /// A guest in `block_on` may be the timekeeper and wait in the poller. However, this guest may leave while the
-    /// calling thread still waits for its socket. Therefore, if there are no workers, the helper thread is needed even
+    /// calling thread still waits for the socket. Therefore, if there are no workers, the helper thread is needed even
     /// if there is a timekeeper. The helper thread is also needed if all workers are blocked.
     ///
     /// # Errors
@@ -457,7 +457,7 @@ impl<T: Task> Scheduler<T> {
         true
     }
 
-    /// Ends the hand-over of a guest after its step has returned.
+    /// Ends the hand-over of a guest after the step of the guest has returned.
     pub(super) fn end_guest_hand_over(&self, slot: usize) {
         let _worker_threads = self.worker_threads.lock();
         self.worker_slots[slot].resume();

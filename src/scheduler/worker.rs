@@ -33,8 +33,8 @@ const GLOBAL_EVERY: u32 = 61;
 /// With LIFO order, a worker takes the oldest local task every 16th time that it looks for a task.
 const OLDEST_EVERY: u32 = 16;
 /// A worker numbers its attempts to find a task. If the number has this remainder modulo `OLDEST_EVERY`, the worker
-/// takes the oldest local task. At such an attempt, the worker checks its local queues before the priority queues: see
-/// `priority.rs`.
+/// takes the oldest local task. At an attempt with this remainder, the worker checks its local queues before the
+/// priority queues: see `priority.rs`.
 const OLDEST_AT: u32 = 8;
 /// Maximum number of rounds of a search before the worker parks. If a search finds no task and the worker then sleeps
 /// for a long time, the next search has half as many rounds.
@@ -443,11 +443,12 @@ impl<T: Task> Worker<T> {
         contain(|| wake(&|| self.begin_user_code()));
     }
 
-    /// Prepares this worker for calls of wakers or of a hook, which may block. If such a call blocks, the monitor must
-    /// hand over the tasks of this worker. While a worker searches, a push wakes no other worker. Therefore the search
-    /// of this worker ends. If this worker was the timekeeper, it may have to wake another worker, which becomes the
-    /// timekeeper. Most batches of wakers take less time than the wake-up of another worker. Therefore, if the monitor
-    /// is [fast](super::monitor::Monitor::is_fast), this worker relies on the monitor during the calls.
+    /// Prepares this worker for calls of wakers or of a hook, which may block. If the call of a waker or of a hook
+    /// blocks, the monitor must hand over the tasks of this worker. While a worker searches, a push wakes no other
+    /// worker. Therefore the search of this worker ends. If this worker was the timekeeper, it may have to wake another
+    /// worker, which becomes the timekeeper. Most batches of wakers take less time than the wake-up of another worker.
+    /// Therefore, if the monitor is [fast](super::monitor::Monitor::is_fast), this worker relies on the monitor during
+    /// the calls.
     #[cold]
     fn begin_user_code(&self) {
         let scheduler = &self.scheduler;

@@ -63,7 +63,7 @@ enum Outcome<T> {
     Over(Option<Held<Result<T, Exit>>>),
 }
 
-/// The part of a cell that its join handle uses: the control block and the outcome.
+/// The part of a cell that the join handle of the process uses: the control block and the outcome.
 #[repr(C)]
 struct JoinBlock<M, T> {
     control: Control<M>,
@@ -97,7 +97,8 @@ unsafe impl<M> HeaderFirst for Control<M> {
 // SAFETY: the run state follows the header without padding, because the run state is the first field of the head. The
 // assertion below checks both offsets. Control blocks are made only by `Ref::with`. A run state whose initial value is
 // not *over* belongs to a cell. Only `RunnableProcess` changes an active run state to idle or open, and this change
-// consumes the right to run. A control block contains one inbox, and this is the inbox of its process.
+// consumes the right to run. A control block contains one inbox, and this is the inbox of the process of this control
+// block.
 unsafe impl<M> Stepped for Control<M> {}
 const _: () = assert!(offset_of!(Control<u8>, head) == size_of::<Header>() && offset_of!(Head, run) == 0);
 
@@ -189,15 +190,15 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// machine.
     unsafe fn run(at: NonNull<Header>) {
         // SAFETY: a `Cell` is `repr(C)` and begins with its base, so `at` points to the header of a cell that begins
-        // with such a base. The caller of this function guarantees the other requirements of `enter`. This function
-        // uses the other fields of the result only before it consumes `ready`.
+        // with a `CellBase<X::Message, X::Output, S>`. The caller of this function guarantees the other requirements of
+        // `enter`. This function uses the other fields of the result only before it consumes `ready`.
         let Entered { ready, base, me, own } = unsafe { CellBase::<X::Message, X::Output, S>::enter(at) };
         let control = &base.join.control;
         control.begin_turn(&ready);
         // SAFETY: by contract, `at` points to the header of a cell of this type, with the provenance of the whole cell,
         // and the machine is stored. A reference to the machine needs the right to run this process. The value `ready`
-        // is the only such right, so no other reference to the machine exists. This right is consumed below, after the
-        // last use of the reference.
+        // is the only right to run this process, so no other reference to the machine exists. This right is consumed
+        // below, after the last use of the reference.
         let mut machine = unsafe { Self::machine(at) };
         let (progress, mut output, mut failure) = (machine.as_mut().progress(), None, None);
         // The function `turn` catches panics of user code. If the runtime's own code panics, `ready` is dropped, and
@@ -223,8 +224,8 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// The requirements of [`run`](Self::run).
     unsafe fn cancel(at: NonNull<Header>) {
         // SAFETY: a `Cell` is `repr(C)` and begins with its base, so `at` points to the header of a cell that begins
-        // with such a base. The caller of this function guarantees the other requirements of `enter`. This function
-        // uses the other fields of the result only before it consumes `ready`.
+        // with a `CellBase<X::Message, X::Output, S>`. The caller of this function guarantees the other requirements of
+        // `enter`. This function uses the other fields of the result only before it consumes `ready`.
         let Entered { ready, base, me, own } = unsafe { CellBase::<X::Message, X::Output, S>::enter(at) };
         if !base.schedule.is_here() {
             // The machine belongs to another thread, and must not be dropped on this thread. Therefore, the machine and
@@ -233,8 +234,8 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         }
         // SAFETY: by contract, `at` points to the header of a cell of this type, with the provenance of the whole cell,
         // and the machine is stored. A reference to the machine needs the right to run this process. The value `ready`
-        // is the only such right, so no other reference to the machine exists. This right is consumed below, after the
-        // last use of the reference.
+        // is the only right to run this process, so no other reference to the machine exists. This right is consumed
+        // below, after the last use of the reference.
         let mut machine = unsafe { Self::machine(at) };
         let (progress, mut output) = (machine.as_mut().progress(), None);
         let mut typed = TypedMachine::new(machine, &me, &mut output);
@@ -282,9 +283,9 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         let machine = Self::machine_at(at);
         // SAFETY: by contract, `at` points to the header of a cell of this type. The pointer in a right has the
         // provenance of the whole cell. The machine is accessed only with the right to run the process. The value
-        // `ready` was the only such right, and no other right is created from it. By contract, the caller uses no
-        // reference to the machine any more. `create` initialized the machine. The machine is dropped only here, and is
-        // not accessed afterwards.
+        // `ready` was the only right to run this process, and no other right is created from it. By contract, the
+        // caller uses no reference to the machine any more. `create` initialized the machine. The machine is dropped
+        // only here, and is not accessed afterwards.
         unsafe { machine.drop_in_place() };
         // SAFETY: this function has received the right to run the process and the reference counts. This function
         // passes the right and the counts to `CellBase::finish`. A cell of this type begins with such a base.
@@ -305,10 +306,10 @@ impl<M: Send + 'static, T, S: Schedule> CellBase<M, T, S> {
             let control = parts.fill(header, RunState::active());
             Self { join: JoinBlock { control, outcome: Lock::new(Outcome::new()) }, schedule }
         };
-        // SAFETY: `kind` was created for such a base, and the number of reference counts is at least 1. `with` returns
-        // a reference that owns one reference count, and the caller of `with` owns the other reference counts.
-        // `into_at` converts the reference to a pointer without releasing its reference count. Therefore, the caller
-        // of this function owns all reference counts.
+        // SAFETY: `kind` is the vtable of a cell that begins with a base of this type, and the number of reference
+        // counts is at least 1. `with` returns a reference that owns one reference count, and the caller of `with` owns
+        // the other reference counts. `into_at` converts the reference to a pointer without releasing the reference
+        // count that the reference owns. Therefore, the caller of this function owns all reference counts.
         unsafe { Ref::with(kind, 3 + u32::from(keeps_itself), make) }.into_at().cast()
     }
 
@@ -528,17 +529,17 @@ pub(crate) fn create<X: Machine, S: Schedule>(
     schedule: S,
     parts: ControlParts,
 ) -> (Ref<dyn AnyControl>, Created<X::Output, X::Message>) {
-    // SAFETY: `KIND` is the vtable of a cell that begins with such a base.
+    // SAFETY: `KIND` is the vtable of a cell that begins with a `CellBase<X::Message, X::Output, S>`.
     let at =
         unsafe { CellBase::<X::Message, X::Output, S>::allocate(Cell::<X, S>::KIND, X::KEEPS_ITSELF, schedule, parts) };
     // SAFETY: `at` points to the header of a new cell of this type, with the provenance of the whole cell. Therefore
     // the place is in the memory of the cell, and is aligned for a machine. No other code accesses the machine, because
-    // the machine is accessed only with the right to run the process. No such right exists yet: the run state was
-    // active from the beginning, and a wake-up of an active process creates no right.
+    // the machine is accessed only with the right to run the process. No right to run this process exists yet: the run
+    // state was active from the beginning, and a wake-up of an active process creates no right.
     unsafe { Cell::<X, S>::machine_at(at).write(machine) };
     if X::KEEPS_ITSELF {
         // SAFETY: `at` points to the header of a cell of this type, with the provenance of the whole cell. The machine
-        // was stored above. This function creates the first right to run at its end, and no right exists earlier.
+        // was stored above. The end of this function creates the first right to run, and no right exists earlier.
         // Therefore this function has exclusive access to the machine.
         let machine = unsafe { Cell::<X, S>::machine(at) };
         // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The call of
@@ -630,10 +631,10 @@ impl<T, M: Send + 'static> Joined<T, M> {
 
     #[inline]
     fn join_block(&self) -> Option<&JoinBlock<M, T>> {
-        // SAFETY: the address points to a cell if `has_begun` returns true. Only `Created::new` creates such a
-        // `Joined`, and the cell of this `Joined` has the message type `M` and the output type `T`. The cell begins
-        // with a `JoinBlock<M, T>`, and both types are `repr(C)`. The address owns a reference count that keeps the
-        // cell alive, and the pointer of the address has the provenance of the whole cell.
+        // SAFETY: the address points to a cell if `has_begun` returns true. Only `Created::new` creates a `Joined` for
+        // which `has_begun` returns true, and the cell of this `Joined` has the message type `M` and the output type
+        // `T`. The cell begins with a `JoinBlock<M, T>`, and both types are `repr(C)`. The address owns a reference
+        // count that keeps the cell alive, and the pointer of the address has the provenance of the whole cell.
         self.has_begun().then(|| unsafe { self.address.control().at().cast().as_ref() })
     }
 

@@ -222,8 +222,8 @@ impl<'a> Around<'a> {
         dropped_replies.into_iter().for_each(|tell| tell(exit));
     }
 
-    /// A sleep in this step may have kept its timer and its reference for a later sleep. This function cancels this
-    /// timer and drops this reference.
+    /// A sleep in this step may have kept a timer and a reference to the process for a later sleep. This function
+    /// cancels this timer and drops this reference.
     #[inline]
     pub(super) fn leave(&self) {
         if self.current.end_keeping() {

@@ -213,8 +213,8 @@ impl<T, M: Send + 'static> Unpin for JoinHandle<T, M> {}
 /// The join of a process that has exited takes one unit of the [budget](crate::should_yield).
 ///
 /// # Cancel safety
-/// Cancel safe. The handle can be awaited by reference. If the caller drops the future of such an await, the outcome is
-/// not lost.
+/// Cancel safe. The handle can be awaited by reference. If the caller awaits the handle by reference, and drops the
+/// future of this await, the outcome is not lost.
 impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
     type Output = Result<T, Exit>;
 

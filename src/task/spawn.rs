@@ -1,6 +1,6 @@
-//! The start of a process. A spawn reserves a pid, creates the cell of the process, sets its links and its monitor, and
-//! queues the process for the first time. The options of a spawn are in `builder.rs`, batches are in `batch.rs`, and
-//! join handles are in `join.rs`.
+//! The start of a process. A spawn reserves a pid, creates the cell of the process, sets the links and the monitor of
+//! the process, and queues the process for the first time. The options of a spawn are in `builder.rs`, batches are in
+//! `batch.rs`, and join handles are in `join.rs`.
 
 pub(crate) mod batch;
 pub(crate) mod builder;
@@ -192,8 +192,8 @@ impl Host {
     }
 
     /// Prepares a new process. If the runtime is shutting down, cancels or kills the process. Reports the process to
-    /// the observer and to the trace. Sets its cancel sources, its link and its monitor. `any` returns another
-    /// reference to the process.
+    /// the observer and to the trace. Sets the cancel sources, the link and the monitor of the process. `any` returns
+    /// another reference to the process.
     ///
     /// For a plain spawn, this function has nothing to do. Therefore [`begin`](Self::begin) skips the call, which would
     /// cost 50 instructions.

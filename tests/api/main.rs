@@ -48,7 +48,7 @@ macro_rules! programs {
 
 /// Runs the programs that always end with the same result. The other programs are only compiled. The programs p03 and
 /// p14 wait for processes that do not exit. The program p16 sleeps for an hour of real time. The program p09 calls a
-/// process that may crash before its answer, so the result of p09 depends on the schedule.
+/// process that may crash before the process answers, so the result of p09 depends on the schedule.
 mod runs {
     programs! {
         p01_hello;

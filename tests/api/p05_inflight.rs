@@ -12,7 +12,7 @@ enum Msg {
 }
 async fn both(ctx: Context) -> Result<usize, Failure> {
     let (a, b) = join!(ctx.perform(Fetch("a".into())), ctx.perform(Fetch("b".into())));
-    // `select!` drops the future that does not complete first. The drop of a command future cancels its command.
+    // `select!` drops the future that does not complete first. The drop of a command future cancels the command.
     let first = select! { a = ctx.perform(Fetch("x".into())) => a?, b = ctx.perform(Fetch("y".into())) => b? };
     let c = ctx.perform(Fetch("c".into())).timeout(Duration::from_secs(1)).await?;
     Ok(a?.len() + b?.len() + first.len() + c.len())

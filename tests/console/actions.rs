@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{Client, Folder, within};
 
-/// Returns a runtime with one worker, and a client of its console. The console allows actions.
+/// Returns a runtime with one worker, and a client of the console of this runtime. The console allows actions.
 fn active(folder: &Folder) -> (Runtime, Client) {
     let rt = Runtime::builder().workers(1).console(folder.socket()).console_actions(true).build().unwrap();
     let client = Client::attach(&folder.socket());
@@ -104,7 +104,8 @@ fn the_reply_to_a_failed_restart_states_the_reason() {
     });
 }
 
-/// Returns a runtime and a client of its console. The flight recorder of the runtime writes to the folder.
+/// Returns a runtime and a client of the console of this runtime. The flight recorder of the runtime writes to the
+/// folder.
 fn recording(socket: &Path, folder: &Path) -> (Runtime, Client) {
     let recorder = FlightRecorder::new().buffer_size(0).folder(folder).max_files(2);
     let builder = Runtime::builder().workers(1).console(socket).console_actions(true).flight_recorder(recorder);

@@ -120,7 +120,7 @@ impl Client {
         self.next().expect("a line")
     }
 
-    /// Sends a request, and returns its whole reply.
+    /// Sends a request, and returns the whole reply to this request.
     fn reply(&mut self, request: &Value) -> Value {
         self.send(format!("{request}\n").as_bytes());
         self.line()
@@ -143,7 +143,7 @@ impl Client {
     }
 }
 
-/// Returns a runtime without workers, and a client of its console.
+/// Returns a runtime without workers, and a client of the console of this runtime.
 fn lone(folder: &Folder) -> (Runtime, Client) {
     let rt = Runtime::builder().workers(0).console(folder.socket()).build().unwrap();
     let client = Client::attach(&folder.socket());

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{Client, Folder, within};
 
-/// Returns a runtime with one worker, and a client of its console.
+/// Returns a runtime with one worker, and a client of the console of this runtime.
 fn open(folder: &Folder) -> (Runtime, Client) {
     let rt = Runtime::builder().workers(1).console(folder.socket()).build().unwrap();
     let client = Client::attach(&folder.socket());
@@ -66,8 +66,8 @@ fn a_trace_contains_the_messages_and_states_of_one_process_in_order() {
         assert!(reply["label"].as_str().unwrap().starts_with("counter ("), "{reply}");
         assert_eq!(client.ask(json!({ "request": "hello" }))["traces"], 1);
         let to = counter.address().clone();
-        // A call of `block_on` would also run processes on this thread. Without such a call, only the worker runs
-        // processes, so the order of the events is fixed.
+        // A call of `block_on` would also run processes on this thread. Without a call of `block_on`, only the worker
+        // runs processes, so the order of the events is fixed.
         let other = rt.spawn(async move |_: Context| to.send(0).unwrap());
         let sender = other.pid().to_string();
         let (events, last) = events(&mut client);

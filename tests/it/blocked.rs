@@ -1,6 +1,7 @@
 //! Sections 4.7 and 4.1 of the specification: steps that block their worker. The monitor detects each long step and
-//! reports its process. Replacement threads run the other processes until the step returns. After the return, the
-//! runtime has the same number of threads as before. The file also tests changes of the number of workers at run time.
+//! reports the process of the step. Replacement threads run the other processes until the step returns. After the
+//! return, the runtime has the same number of threads as before. The file also tests changes of the number of workers
+//! at run time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};

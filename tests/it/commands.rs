@@ -903,8 +903,8 @@ fn tag_of(rt: &Runtime, body: &Address<Payload>) -> Tag {
     tag
 }
 
-/// 3.2a: a command is cancelled while a worker polls the future of its handler. The worker finishes this poll, drops
-/// the future, and does not poll the future again.
+/// 3.2a: a command is cancelled while a worker polls the future of the handler of this command. The worker finishes
+/// this poll, drops the future, and does not poll the future again.
 #[test]
 fn the_future_of_a_cancelled_command_is_dropped_after_its_current_poll() {
     struct Slow {

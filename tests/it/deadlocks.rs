@@ -842,8 +842,8 @@ fn a_call_in_block_on_inside_a_step_is_an_edge_of_a_deadlock() {
     });
 }
 
-/// 9.2d, 9.2e: a call through an address is an edge, even if a combinator or `block_on` polls the call with its own
-/// waker.
+/// 9.2d, 9.2e: a call through an address is an edge, even if the call is polled with a waker of a combinator or of
+/// `block_on`.
 #[test]
 fn a_call_through_an_address_is_an_edge_no_matter_which_waker_is_used() {
     let graph = graph_of(|host| {

@@ -1159,9 +1159,9 @@ fn a_future_inside_a_task_of_tokio_has_no_budget_and_is_dropped_inside_the_conte
     });
 }
 
-/// 4.6a, 8.1d: a step spawns a process and blocks its thread in `block_on`. The nested guest always has a process to
-/// run, because the guest has stolen a different process from the queues of the worker of this step. The spawned
-/// process runs nevertheless.
+/// 4.6a, 8.1d: a step spawns a process and blocks the thread of the step in `block_on`. The nested guest always has a
+/// process to run, because the guest has stolen a different process from the queues of the worker of this step. The
+/// spawned process runs nevertheless.
 #[test]
 fn a_nested_guest_with_an_endless_process_still_runs_the_queue_of_its_thread() {
     for workers in [0, 1] {

@@ -217,8 +217,8 @@ struct Props {
     told: Vec<String>,
     /// The names and the handles of the processes whose exits are printed at the end.
     order: Vec<(String, Ending)>,
-    /// The names of the processes with their pids. A name may occur several times, and the last entry with a name
-    /// contains the newest pid of this name.
+    /// The names and the pids of the processes. A name may occur several times, and the last entry with a name contains
+    /// the newest pid of this name.
     pids: Vec<(String, Pid)>,
     /// Events of the children of a tree since the last `log` act.
     log: Vec<String>,

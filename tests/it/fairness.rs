@@ -390,7 +390,7 @@ fn a_due_timer_waits_for_at_most_61_searches() {
     }
 }
 
-/// 4.2d, 4.6a: the worker's `next` slot and its queue of new tasks share a budget of 16 turns. Until this budget is
+/// 4.2d, 4.6a: the `next` slot and the queue of new tasks of a worker share a budget of 16 turns. Until this budget is
 /// used up, new processes run before processes that have called `yield_now`. Therefore new processes soon have their
 /// first turn. When the budget is used up, a process that has called `yield_now` usually runs next. Every fourth time,
 /// a new process runs next.
@@ -508,8 +508,8 @@ fn a_late_interval_spends_the_budget() {
 }
 
 /// 4.6b: a sleep uses up a part of the budget even if its deadline has already passed at its first poll. A time limit
-/// of zero also uses up a part of the budget. So other processes still run, even if a body awaits only such sleeps or
-/// time limits.
+/// of zero also uses up a part of the budget. So other processes still run, even if a body awaits only sleeps with a
+/// deadline in the past or time limits of zero.
 #[test]
 fn sleeps_spend_the_budget_even_without_a_wait() {
     /// Runs `body` beside a process that sets the flag of `body`.
@@ -626,8 +626,8 @@ fn calls_spend_the_budget_even_without_a_wait() {
 }
 
 /// 4.6b: a command fails before the command reaches a handler, because the time limit of the command has passed or the
-/// command belongs to another process. If a body repeats such commands, other processes still run. If a greedy future
-/// runs in the same body, such a command pauses once and then fails.
+/// command belongs to another process. If a body repeats commands that fail in this way, other processes still run. If
+/// a greedy future runs in the same body, a command that fails in this way pauses once and then fails.
 #[test]
 fn commands_spend_the_budget_even_if_they_fail_at_once() {
     struct Ask;
@@ -743,7 +743,7 @@ fn an_inline_answer_does_not_shorten_a_yield() {
 }
 
 /// 4.6b: a future that waits for the exit or for the start of a process uses up the budget, even if the process has
-/// already exited. Therefore other processes run between such futures.
+/// already exited. Therefore other processes run between futures that wait for an exit or for a start.
 #[test]
 fn joins_spend_the_budget_even_without_a_wait() {
     const CHILDREN: usize = 1000;

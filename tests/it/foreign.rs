@@ -1,6 +1,6 @@
-//! The runtime calls user code: `Hash` and `Clone` implementations, and the functions of wakers. In these tests, such a
-//! function panics or blocks. The panic may reach the code that has called the runtime. The runtime and all other
-//! processes continue to work.
+//! The runtime calls user code: `Hash` and `Clone` implementations, and the functions of wakers. In these tests, user
+//! code panics or blocks. The panic may reach the code that has called the runtime. The runtime and all other processes
+//! continue to work.
 
 #![allow(unsafe_code)]
 
@@ -107,7 +107,7 @@ fn a_panic_in_the_hash_of_a_key_affects_only_the_sender() {
             assert_ne!(*message, Panics::KeyFunction, "in the key function");
             SensitiveKey(*message == Panics::Hash)
         }));
-        // Before the pool has started, messages wait in the queue of the pool. If the key function panics for such a
+        // Before the pool has started, messages wait in the queue of the pool. If the key function panics for a waiting
         // message in the process of the pool, the pool ends.
         block_on(pool.started()).unwrap();
         pool.send(Panics::Nothing).unwrap();
@@ -145,8 +145,8 @@ fn panicking_waker() -> Waker {
     unsafe { Waker::from_raw(RawWaker::new(null(), &MOODY)) }
 }
 
-/// Function for the wakers that [`slow_waker`] returns. The next `clone` or wake-up of such a waker calls this
-/// function.
+/// Function for the wakers that [`slow_waker`] returns. The next `clone` or wake-up of a waker from [`slow_waker`]
+/// calls this function.
 static SLOW: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 
 /// Returns a waker without data. The `clone` and the wake-up of this waker call the function in [`SLOW`].

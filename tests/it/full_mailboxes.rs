@@ -131,9 +131,9 @@ fn a_send_that_waits_for_free_space_has_a_time_limit() {
     });
 }
 
-/// 2.3a, 4.9d: a limit of a process lowers the capacity of its mailbox, and does not change the policy of the mailbox.
-/// An unbounded mailbox with a limit refuses the messages above this limit. If the limit is 0, the mailbox refuses all
-/// messages.
+/// 2.3a, 4.9d: a limit of a process lowers the capacity of the mailbox of the process, and does not change the policy
+/// of the mailbox. An unbounded mailbox with a limit refuses the messages above this limit. If the limit is 0, the
+/// mailbox refuses all messages.
 #[test]
 fn a_limit_keeps_the_policy_of_the_mailbox() {
     let rt = lone();

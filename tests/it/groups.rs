@@ -177,8 +177,8 @@ fn a_monitor_of_a_group_can_be_removed() {
     rt.block_on(watcher).unwrap();
 }
 
-/// 2.5e: a mailbox outside any process may monitor a group. After such a mailbox is closed or dropped, the group sends
-/// no more events to the mailbox.
+/// 2.5e: a mailbox outside any process may monitor a group. After the mailbox is closed or dropped, the group sends no
+/// more events to the mailbox.
 #[test]
 fn mailboxes_outside_processes_can_monitor_groups() {
     let rt = lone();
@@ -330,9 +330,9 @@ fn a_member_leaves_its_groups_before_its_pid_is_removed() {
     assert!(matches!(event.now_or_never(), Some(Event::Left { pid: left, .. }) if left == pid));
 }
 
-/// 2.5b: while a process exits, a destructor of its timers blocks. The pid of the process is already removed. While the
-/// destructor blocks, the process is in no group. The process limit does not count this process, so a new process can
-/// be spawned.
+/// 2.5b: a process has a timer with a message. While the process exits, the destructor of this message blocks. The pid
+/// of the process is already removed. While the destructor blocks, the process is in no group. The process limit does
+/// not count this process, so a new process can be spawned.
 #[test]
 fn a_process_without_a_pid_counts_neither_for_a_group_nor_for_the_limit() {
     struct Slow(mpsc::Receiver<()>);

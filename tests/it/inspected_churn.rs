@@ -66,7 +66,8 @@ async fn idle(mut ctx: Context<u8>) -> Result<(), Exit> {
     ctx.receive().await.map(drop)
 }
 
-/// Calls the process `callee`, and receives no message. Two such processes that call each other are deadlocked.
+/// Calls the process `callee`, and receives no message. Two processes that run this function and call each other are
+/// deadlocked.
 async fn calls(ctx: Context<Question>, callee: &'static str) {
     while ctx.host().whereis(callee).is_none() {
         ctx.yield_now().await;

@@ -252,7 +252,7 @@ fn inspect(host: &Host) {
 }
 
 /// 9.2c: user code of all kinds blocks: filters, handlers, destructors, `close`, clones, wakers, and the methods of the
-/// observer. All workers and the monitor thread run such code. Nevertheless, each inspection returns.
+/// observer. All workers and the monitor thread run user code that blocks. Nevertheless, each inspection returns.
 #[test]
 fn an_inspection_returns_while_user_code_blocks() {
     within(120, || {

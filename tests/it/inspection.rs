@@ -284,9 +284,9 @@ fn the_details_state_the_events_that_a_process_waits_for() {
     assert_eq!(waits_for(both.pid()), [], "the process is ready");
 }
 
-/// 9.2b: the details of a process state which process awaits its join handle. The details also name the processes whose
-/// join handles this process awaits. After the drop of a join handle, the details of both processes no longer show the
-/// join.
+/// 9.2b: the details of a process state which other process awaits the join handle of this process. The details also
+/// name the processes whose join handles this process awaits. After the drop of a join handle, the details of both
+/// processes no longer show the join.
 #[test]
 fn the_details_show_both_sides_of_a_join() {
     let rt = lone();
@@ -368,7 +368,8 @@ fn the_details_contain_the_supervisor_and_the_resources_of_a_process() {
 }
 
 /// 9.2b: if each step is measured, the details contain the time at which a process became ready. For each type of
-/// command, the details also contain the time at which the process performed its oldest outstanding command.
+/// command, the details also contain the time at which the process performed the oldest outstanding command of this
+/// type.
 #[test]
 fn the_details_state_measured_times() {
     let keep = |_: Never, completion: Completion<()>| std::mem::forget(completion);
@@ -740,8 +741,8 @@ fn the_details_of_a_running_process_show_its_worker() {
     });
 }
 
-/// 9.2b: when the monitor has seen a long step, the details of its process contain the time at which the monitor first
-/// saw this step. The explanation contains the same time.
+/// 9.2b: when the monitor has seen a long step, the details of the process of this step contain the time at which the
+/// monitor first saw this step. The explanation contains the same time.
 #[test]
 fn the_details_of_a_long_step_contain_the_time_of_the_step() {
     within(60, || {

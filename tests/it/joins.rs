@@ -11,7 +11,7 @@ use crate::{everywhere, within};
 
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Returns the value of its first message.
+/// Body that returns the value of the first message.
 async fn echo(mut ctx: Context<u8>) -> Result<u8, Exit> {
     ctx.receive().await
 }

@@ -220,7 +220,8 @@ fn the_end_of_a_trace_or_of_a_suspension_does_not_end_the_records() {
     assert_eq!(details(&rt, &process.address()).last_messages.len(), 2);
 }
 
-/// 9.5g: if a sender has waited for free space in the mailbox, its message is recorded without the sender.
+/// 9.5g: if a sender has waited for free space in the mailbox, the message of this sender is recorded without the
+/// sender.
 #[test]
 fn a_sender_that_waited_for_space_is_not_recorded() {
     let rt = inspected(InspectOptions::new()).build().unwrap();

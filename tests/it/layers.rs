@@ -214,8 +214,8 @@ fn the_text_of_a_panic_passes_through_all_layers() {
 }
 
 /// 3.2c, 3.2e: if the closure of `Completion::intercept` panics, the command fails with the text of the panic. It makes
-/// no difference whether the handler answers during its call or later. The panic does not affect the code that
-/// answers the command.
+/// no difference whether the handler answers during the call of the handler or later. The panic does not affect the
+/// code that answers the command.
 #[test]
 fn a_panic_of_an_intercepting_closure_affects_only_its_command() {
     everywhere(async |host| {
@@ -441,7 +441,7 @@ fn failures_are_retried_with_growing_waits() {
         let script = Script::new((0..5).map(|_| Err("no".into())));
         let (answer, took) = timed(&host, Retry::new(script, 5, 20 * SEC)).await;
         assert_eq!((answer.unwrap(), took), (0, (20 + 40 + 60 + 60 + 60) * SEC));
-        // Jitter and extreme waits change the times of the attempts, but not their number.
+        // Jitter and extreme waits change the times of the attempts, but not the number of the attempts.
         let script = Script::new((0..20).map(|_| Err("no".into())));
         let (answer, took) = timed(&host, Retry::new(script, 20, Duration::ZERO).jitter()).await;
         assert_eq!((answer.unwrap(), took), (0, Duration::ZERO));
@@ -496,7 +496,7 @@ fn a_retry_without_pauses_ends_when_its_command_ends() {
         host.sleep(MS).await;
         asks.abort();
         assert!(matches!(asks.await, Err(Exit::Killed)));
-        // The task of the retry needs one more turn to see that its command was cancelled.
+        // The task of the retry needs one more turn to see that the retried command was cancelled.
         host.sleep(MS).await;
         let asked = script.asked();
         assert!((1..MOST).contains(&asked));
@@ -625,7 +625,7 @@ fn a_concurrency_limit_is_exact_with_several_workers() {
 
 /// 3.2e, 3.3c: if a command is cancelled while it waits in the queue, the command leaves the queue immediately, and its
 /// place in the queue becomes free. If the handler already has the command, the command counts towards the limit until
-/// the handler completes the command or drops its completion.
+/// the handler completes the command or drops the completion of the command.
 #[test]
 fn a_cancelled_command_leaves_the_queue_immediately() {
     let shelf = Shelf::default();
@@ -643,7 +643,7 @@ fn a_cancelled_command_leaves_the_queue_immediately() {
         // In the same step, the queue has a free place again.
         let next = ctx.perform(Ask(3)).start();
         ctx.yield_now().await;
-        // A cancelled command counts towards the limit as long as the handler holds its completion.
+        // A cancelled command counts towards the limit as long as the handler holds the completion of the command.
         drop(at_work);
         let refused = ctx.perform(Ask(4)).await.unwrap_err();
         assert!(matches!(refused, Failure::Overloaded(_)));
@@ -691,7 +691,7 @@ fn a_full_layer_queue_may_drop_its_oldest_command() {
     assert_eq!(rt.block_on(first).unwrap(), 9);
 }
 
-/// 3.2e: clones of a layer share its limit. Therefore one limit can apply to several types of command.
+/// 3.2e: clones of a layer share the limit of the layer. Therefore one limit can apply to several types of command.
 #[test]
 fn clones_of_a_layer_share_its_limit() {
     struct Other;

@@ -1149,8 +1149,8 @@ fn random_graphs_behave_like_the_model() {
             handles[a].0.send(Do::LinkTo(handles[b].0.pid())).unwrap();
         }
         settle(&rt);
-        // For each process, `died` contains the process that caused its exit, and `heard` contains the exits that the
-        // process receives.
+        // For each process, `died` contains the process that caused the exit of this process, and `heard` contains the
+        // exits that this process receives.
         let mut died: BTreeMap<usize, usize> = BTreeMap::new();
         let mut heard: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); count];
         for _ in 0..1 + chance(3) {

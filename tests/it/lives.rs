@@ -36,7 +36,7 @@ pub(crate) fn settle(rt: &Runtime) {
 }
 
 /// Waker that runs all runnable tasks of a runtime without workers. The tasks run on the thread that calls the waker.
-/// The waker does nothing until a test sets its flag.
+/// The waker does nothing until a test sets the flag of the waker.
 pub(crate) struct SettlingWaker(pub(crate) Arc<Runtime>, pub(crate) AtomicBool);
 
 impl Wake for SettlingWaker {
@@ -93,7 +93,7 @@ impl Tally {
     }
 }
 
-/// A process that counts its calls. The process only executes the instructions in its messages.
+/// A process that counts the calls of its methods. The process only executes the instructions in its messages.
 struct Counting(Tally);
 
 impl Process for Counting {
@@ -143,7 +143,7 @@ impl Error for Wrapped {
 // ---- 6.1: exits and handles
 
 /// 6.1a, 6.1d: after a normal exit, the handle returns the result. If a body returns an error, the exit is
-/// `Exit::Failed`, and `Exit::error` returns the error if the caller names its type.
+/// `Exit::Failed`, and `Exit::error` returns the error if the caller names the type of the error.
 #[test]
 fn a_result_causes_a_normal_exit_and_an_error_is_contained_in_the_exit() {
     let rt = lone();
@@ -511,7 +511,8 @@ fn zero_and_enormous_grace_periods_are_accepted() {
     });
 }
 
-/// 6.2c: a body that waits for a future of another crate still receives its cancellation.
+/// 6.2c: a body is cancelled while the body waits for a future of another crate. The body still receives the
+/// cancellation.
 #[test]
 fn a_cancellation_reaches_a_body_that_awaits_a_foreign_future() {
     within(20, || {
@@ -845,7 +846,7 @@ fn a_shutdown_returns_even_if_a_step_never_returns() {
 }
 
 /// Runs the processes until the process `pid` has completed more than `steps` steps and is then blocked. Returns the
-/// number of its steps.
+/// number of steps of this process.
 fn blocked_after(rt: &Runtime, pid: Pid, steps: u64) -> u64 {
     let mut has_stepped = false;
     loop {
@@ -900,8 +901,8 @@ fn a_shutdown_kills_blocked_processes_at_its_deadline() {
     }
 }
 
-/// 6.5a, 6.5b: if a process is spawned during a shutdown, the process is cancelled too, and the shutdown waits for its
-/// exit.
+/// 6.5a, 6.5b: if a process is spawned during a shutdown, the process is cancelled too, and the shutdown waits for the
+/// exit of the process.
 #[test]
 fn processes_that_are_spawned_during_a_shutdown_are_cancelled_too() {
     fn family(mut ctx: Context<()>, depth: u32, ends: Arc<AtomicUsize>) -> BoxFuture<'static, Result<(), Exit>> {
@@ -1294,8 +1295,8 @@ fn a_runtime_may_be_dropped_inside_another_runtime() {
     });
 }
 
-/// 3.2a, 6.5a: a closure waits for a blocking thread when the runtime is dropped. The closure never runs, and its
-/// caller receives an error.
+/// 3.2a, 6.5a: a closure waits for a blocking thread when the runtime is dropped. The closure never runs, and the code
+/// that waits for the closure receives an error.
 #[test]
 fn the_caller_of_a_blocking_closure_that_never_runs_gets_an_error() {
     within(10, || {

@@ -538,7 +538,8 @@ fn a_call_returns_the_reply_or_the_cause_of_its_failure() {
 }
 
 /// 1.4a, 2.6c: a process that exits while it holds a `Reply` completes the call with its exit. The test covers a body,
-/// a server and a hand-written process. The local variables of a body are dropped before its exit is known.
+/// a server and a hand-written process. The local variables of a body are dropped before the exit of the process is
+/// known.
 #[test]
 fn the_caller_gets_the_exit_of_each_kind_of_process_that_holds_its_reply() {
     type Holds = Reply<u64>;

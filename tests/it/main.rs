@@ -94,9 +94,9 @@ pub fn patience() -> u32 {
     std::env::var("TEST_PATIENCE").map_or(1, |times| times.parse().expect("a number"))
 }
 
-/// Runs `f` on a new thread and returns its result. The time limit is `seconds`, multiplied by the factor [`patience`].
-/// The test fails if `f` has not returned within this time limit. Because of this limit, a lost wake-up cannot block
-/// the whole test run forever. Slow environments, for example valgrind, set `TEST_PATIENCE`.
+/// Runs `f` on a new thread and returns the result of `f`. The time limit is `seconds`, multiplied by the factor
+/// [`patience`]. The test fails if `f` has not returned within this time limit. Because of this limit, a lost wake-up
+/// cannot block the whole test run forever. Slow environments, for example valgrind, set `TEST_PATIENCE`.
 pub fn within<T: Send + 'static>(seconds: u64, f: impl FnOnce() -> T + Send + 'static) -> T {
     let seconds = seconds * u64::from(patience());
     let (done, result) = mpsc::channel();

@@ -366,7 +366,7 @@ fn sockets(table: &mut Table) {
 
 /// Checks that the table has a row for each public type that implements `Error`. For an enum, the table must have a row
 /// for each variant. `SendErrorKind` and `SpawnErrorKind` are enums that do not implement `Error`. An error that
-/// contains such an enum uses the text of the enum.
+/// contains one of these two enums uses the text of the enum.
 fn each_public_error_has_a_row(table: &Table) {
     let mut expected = Vec::new();
     for item in include_str!("../public_api.txt").split("\n\n") {

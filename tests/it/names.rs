@@ -16,7 +16,7 @@ fn lone() -> Runtime {
     Runtime::builder().workers(0).build().unwrap()
 }
 
-/// Sums its messages until a zero arrives.
+/// Body that sums up the received messages until a zero arrives.
 async fn sum(mut ctx: Context<u64>) -> Result<u64, Exit> {
     let mut sum = 0;
     loop {
@@ -127,8 +127,8 @@ fn a_process_registers_and_unregisters_names() {
     assert!(!me.unregister("one"));
 }
 
-/// 2.5b: when the exit of a process is reported, the name of the process is already free, and its pid no longer
-/// resolves. A new process can take the name immediately.
+/// 2.5b: when the exit of a process is reported, the name of the process is already free, and the pid of the process no
+/// longer resolves. A new process can take the name immediately.
 #[test]
 fn a_name_is_free_before_the_exit_is_reported() {
     const ROUNDS: u64 = 2_000;
@@ -249,8 +249,8 @@ impl Drop for LooksUp {
     }
 }
 
-/// 2.5c: a refused spawn with a name drops the values that the process would have inherited. The destructor of such a
-/// value may look up the same name.
+/// 2.5c: a refused spawn with a name drops the values that the process would have inherited. The destructor of a
+/// dropped value may look up the same name.
 #[test]
 fn a_refused_spawn_drops_the_inherited_values_without_the_lock_of_the_name() {
     within(60, || {
@@ -269,8 +269,8 @@ fn a_refused_spawn_drops_the_inherited_values_without_the_lock_of_the_name() {
     });
 }
 
-/// 2.5b: the drop of the last reference to an added host drops its handlers. The destructor of such a handler may look
-/// up a name.
+/// 2.5b: the drop of the last reference to an added host drops the handlers of this host. The destructor of a handler
+/// may look up a name.
 #[test]
 fn the_destructor_of_a_handler_may_look_up_a_name() {
     struct Never;
@@ -333,7 +333,7 @@ fn concurrent_senders_to_a_free_name_spawn_one_process_and_lose_no_message() {
 }
 
 /// 2.5d: processes with the same name continuously start and exit. Each message either is read, or becomes a dead
-/// letter because its process exits. There is never more than one process with the name.
+/// letter because the receiver exits. There is never more than one process with the name.
 #[test]
 fn no_message_to_a_name_is_lost_while_processes_with_this_name_start_and_exit() {
     const EACH: u64 = 3_000;

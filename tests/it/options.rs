@@ -76,7 +76,7 @@ fn runtime_settings() -> Vec<Setting<Builder>> {
     all.extend(each("max_replacement_threads", &COUNTS, Builder::max_replacement_threads));
     all.extend(each("max_processes", &COUNTS, Builder::max_processes));
     all.extend(each("exit_history", &COUNTS, Builder::exit_history));
-    // The largest buffers take 2 GiB each. This test does not allocate such buffers.
+    // The largest buffers take 2 GiB each. This test does not allocate buffers of this size.
     all.extend(each("flight_recorder.buffer_size", &[0, 1], |b: Builder, bytes| {
         b.flight_recorder(FlightRecorder::new().buffer_size(bytes))
     }));
@@ -197,8 +197,8 @@ fn every_option_of_a_runtime_works_or_causes_an_error() {
     }
 }
 
-/// 11: the standard library panics if a thread name contains a NUL byte. For such a name, the builder returns an error
-/// instead.
+/// 11: the standard library panics if a thread name contains a NUL byte. For a thread name with a NUL byte, the builder
+/// returns an error instead.
 #[test]
 fn a_build_with_a_nul_byte_in_the_thread_name_fails() {
     for (workers, name) in [(0, "\0"), (1, "a\0b"), (2, "ends\0")] {

@@ -1068,8 +1068,8 @@ fn an_observer_that_panics_changes_nothing() {
     });
 }
 
-/// 4.7i, 8.2c: the code of a closure on the blocking pool may panic, and the drop of its values may panic. A poll or
-/// the drop of a future without a pid may panic too. The pool and the worker continue to work.
+/// 4.7i, 8.2c: the code of a closure on the blocking pool may panic, and the drop of the values of the closure may
+/// panic. A poll or the drop of a future without a pid may panic too. The pool and the worker continue to work.
 #[test]
 fn closures_and_futures_may_panic() {
     within(20, || {

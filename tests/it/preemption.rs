@@ -84,8 +84,8 @@ fn a_process_in_a_long_step_is_asked_to_yield() {
     });
 }
 
-/// 1.7a: a step of a process blocks in `block_on`, and meanwhile its thread runs another process. A request to yield
-/// reaches only the process with the given pid.
+/// 1.7a: a step of a process blocks in `block_on`, and meanwhile the thread of this step runs another process. A
+/// request to yield reaches only the process with the given pid.
 #[test]
 fn a_request_to_yield_reaches_only_the_named_process() {
     within(60, || {
@@ -299,8 +299,8 @@ fn a_future_outside_a_process_yields_within_its_budget() {
     });
 }
 
-/// 1.7b: the first poll of an async handler is a part of the turn of its process. The handler has its own budget, and
-/// does not change the budget of the process.
+/// 1.7b: the first poll of an async handler is a part of the turn of the process that performs the command. The handler
+/// has its own budget, and does not change the budget of the process.
 #[test]
 fn an_async_handler_does_not_change_the_budget_of_its_process() {
     struct Take(u32);

@@ -258,7 +258,7 @@ fn an_answer_to_a_command_of_the_last_step_counts_as_discarded() {
     assert_eq!(Arc::strong_count(&value), 1);
 }
 
-/// 1.2g: if a destructor yields a command during the exit of its process, the runtime dispatches the command.
+/// 1.2g: if a destructor yields a command during the exit of a process, the runtime dispatches the command.
 #[test]
 fn the_commands_of_a_destructor_are_dispatched_during_the_exit() {
     struct CleanUp(#[expect(dead_code)] Arc<()>);

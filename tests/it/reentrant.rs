@@ -452,8 +452,8 @@ fn a_chain_of_destructors_uses_a_bounded_amount_of_stack() {
     });
 }
 
-/// A start, an exit or a cancellation is an event that calls the wakers of its waiting tasks. Such a waker may use the
-/// same event or cause another event.
+/// A start, an exit or a cancellation is an event that calls the wakers of the tasks that wait for the event. The
+/// called waker may use the same event or cause another event.
 #[test]
 fn a_waker_may_use_the_event_that_calls_this_waker() {
     struct Cancels(Host, Pid);
@@ -490,7 +490,7 @@ fn a_waker_may_use_the_event_that_calls_this_waker() {
     });
 }
 
-/// The executor of a guest polls the guest directly in its waker. When an event wakes a process, the guest runs this
+/// The waker of the executor of a guest polls the guest directly. When an event wakes a process, the guest runs this
 /// process inside the notification of the event. The process may use the same event.
 #[test]
 fn a_guest_may_run_a_process_inside_the_notification_of_an_event() {
@@ -523,7 +523,7 @@ fn a_guest_may_run_a_process_inside_the_notification_of_an_event() {
     });
 }
 
-/// The executor of a `LocalSet` polls the `LocalSet` directly in its waker.
+/// The waker of the executor of a `LocalSet` polls the `LocalSet` directly.
 #[test]
 fn a_local_set_may_run_a_process_inside_the_notification_of_an_event() {
     use std::cell::RefCell;
@@ -558,7 +558,7 @@ fn a_local_set_may_run_a_process_inside_the_notification_of_an_event() {
     });
 }
 
-/// If a future is dropped after its event has notified the future, the future passes the notification on to another
+/// If an event has notified a future and the future is then dropped, the future passes the notification on to another
 /// future. The waker of this other future may use the same event.
 #[test]
 fn a_waker_may_use_an_event_whose_notification_was_passed_on() {

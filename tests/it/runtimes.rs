@@ -85,9 +85,9 @@ async fn needs_time(mut ctx: Context, is_done: Arc<AtomicBool>) -> Result<(), Ex
     Ok(())
 }
 
-/// 6.4f, 8.3a: a child of a supervisor belongs to another runtime. The time limit of its stop is measured with the
-/// clock of this other runtime. If the supervisor itself is cancelled, the time limit of this cancellation is also
-/// measured with the clock of the other runtime.
+/// 6.4f, 8.3a: a child of a supervisor belongs to another runtime. The time limit for the stop of the child is measured
+/// with the clock of this other runtime. If the supervisor itself is cancelled, the time limit of this cancellation is
+/// also measured with the clock of the other runtime.
 #[test]
 fn a_supervisor_measures_the_shutdown_time_with_the_clock_of_the_other_runtime() {
     for cancels_supervisor in [false, true] {
@@ -185,8 +185,8 @@ fn the_addresses_of_equal_simulations_have_equal_hashes() {
     assert_ne!(hashes[0].1.address(), hashes[1].1.address());
 }
 
-/// 1.3e, 8.1a: while a step blocks in `block_on`, its thread runs a future that was spawned with `spawn_future`. The
-/// future belongs to no process.
+/// 1.3e, 8.1a: while a step blocks in `block_on`, the thread of the step runs a future that was spawned with
+/// `spawn_future`. The future belongs to no process.
 #[test]
 fn a_future_that_runs_inside_a_blocked_step_belongs_to_no_process() {
     within(60, || {

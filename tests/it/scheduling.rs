@@ -470,8 +470,8 @@ fn a_tree_of_processes_runs_in_little_memory() {
             let most = alive.most.load(Ordering::SeqCst);
             println!("{workers} workers: {most} alive at most, of {}", (2 << depth) - 1);
             // On each level of the tree, the waiting parent and one sibling of the running child are alive. From time
-            // to time, a worker also runs the oldest process of its queue. Such a process spawns its subtree early, so
-            // this subtree is alive too.
+            // to time, a worker also runs the oldest process of its queue. The oldest process then spawns its subtree
+            // early, so this subtree is alive too.
             assert!(most <= 40 * u64::from(depth), "{most}");
             assert_eq!(host.counters().spawned, (2 << depth) - 1);
         });

@@ -652,7 +652,7 @@ fn after_the_last_random_choice_the_processes_run_in_order() {
 }
 
 /// 10.1b: a run does not depend on earlier runs on the same thread. A future pauses when the budget is spent. If the
-/// thread remembered such a pause from an earlier run, the next future would not pause.
+/// thread remembered a pause from an earlier run, the next future would not pause.
 #[test]
 fn a_run_does_not_depend_on_earlier_runs_of_the_thread() {
     let run = || {

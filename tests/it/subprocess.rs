@@ -1,4 +1,4 @@
-//! Runs a test a second time in its own operating system process. Some faults terminate or block a whole program, so
+//! Runs a test a second time in a separate operating system process. Some faults terminate or block a whole program, so
 //! each test of such a fault runs in its own process.
 //!
 //! A test calls [`role`] first. In the child, `role` returns the argument, and the test causes the fault. In the

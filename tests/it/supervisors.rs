@@ -423,8 +423,8 @@ fn children_are_managed_at_run_time() {
     });
 }
 
-/// 2.2b, 2.3e, 6.4g: a kept mailbox outlives the instances of its child. Messages wait in the kept mailbox between two
-/// instances. The next instance reads the waiting messages in order.
+/// 2.2b, 2.3e, 6.4g: a kept mailbox of a child outlives the instances of this child. Messages wait in the kept mailbox
+/// between two instances. The next instance reads the waiting messages in order.
 #[test]
 fn a_kept_mailbox_outlives_its_child() {
     timed(async |host, late| {
@@ -875,8 +875,8 @@ fn a_requested_restart_during_a_start_returns_the_new_instance() {
     });
 }
 
-/// 6.4b, 6.4f: in a one-for-one supervisor, a restart of a child is requested during its first start. The request
-/// returns the pid of the new instance. The next child starts only when the new instance has started.
+/// 6.4b, 6.4f: in a one-for-one supervisor, a restart of a child is requested during the first start of the child. The
+/// request returns the pid of the new instance. The next child starts only when the new instance has started.
 #[test]
 fn a_requested_restart_during_a_start_delays_the_start_of_the_next_child() {
     everywhere(async |host| {
@@ -1424,8 +1424,8 @@ fn a_child_has_one_instance_after_two_of_its_supervisors_were_killed() {
     assert_eq!(pids.lock().unwrap().len(), 2);
 }
 
-/// 6.4b, 6.4g: the pid of a kept mailbox identifies its child until the mailbox is closed or replaced, even while no
-/// instance runs.
+/// 6.4b, 6.4g: the pid of a kept mailbox identifies the child of this mailbox until the mailbox is closed or replaced,
+/// even while no instance runs.
 #[test]
 fn the_pid_of_a_kept_mailbox_identifies_a_child_that_is_down() {
     everywhere(async |host| {

@@ -185,7 +185,7 @@ fn a_trace_and_a_suspension_do_not_disturb_each_other() {
     process.send(1).unwrap();
     settle(&rt);
     assert!(seen.lock().unwrap().is_empty());
-    // The process is resumed during the second trace, so this trace contains its events.
+    // The process is resumed during the second trace, so this trace contains the events of the process.
     let trace = rt.start_trace_to(std::io::sink()).unwrap();
     rt.resume(process.pid()).unwrap();
     settle(&rt);

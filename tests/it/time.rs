@@ -126,7 +126,7 @@ fn no_sleep_ends_early() {
                             ctx.sleep_until(until).await
                         }
                         // A sleep ends at its deadline if a tick is due at this time, and otherwise at the first tick
-                        // after its deadline.
+                        // after the deadline of the sleep.
                         let ticks = (until - begun).as_nanos().div_ceil(ms(1).as_nanos());
                         let tick = begun + ms(u64::try_from(ticks).unwrap());
                         exact.check(ctx.now(), if exact.is_exact() { tick } else { until });
@@ -943,7 +943,7 @@ fn each_message_of_a_timer_is_either_sent_or_cancelled() {
     });
 }
 
-/// 6.1b, 6.2e: at its deadline, a process is cancelled. A process that ignores the cancellation is killed after its
+/// 6.1b, 6.2e: a process is cancelled at its deadline. A process that ignores the cancellation is killed after its
 /// grace period. A process that is spawned after its deadline is cancelled immediately. A process that exits before its
 /// deadline is not affected.
 #[test]

@@ -216,7 +216,7 @@ fn a_step_is_named_by_its_entry_method() {
     assert!(decode(&bytes).of("step").iter().all(|step| step.name.ends_with("::serve")));
 }
 
-/// 9.3c: if a turn ends with a panic, a kill, an error or a yield, its slices still end correctly.
+/// 9.3c: if a turn ends with a panic, a kill, an error or a yield, the slices of the turn still end correctly.
 #[test]
 fn slices_nest_if_processes_panic_or_are_killed() {
     let rt = Runtime::builder().workers(0).on_crash(|_| {}).build().unwrap();

@@ -755,8 +755,8 @@ impl Server for Broken {
 
 /// 6.7b: if the `init` of a server fails in an upgrade, the old code continues, and counts as started after its first
 /// step. A later upgrade to a server succeeds. When the new server starts, its mailbox may contain messages that were
-/// sent to the old code. If the new server fails because of such a message, the process exits, because the new server
-/// has already started.
+/// sent to the old code. If the new server fails because of a message to the old code, the process exits, because the
+/// new server has already started.
 #[test]
 fn an_upgrade_to_a_server_succeeds_after_a_failed_upgrade_to_a_server() {
     for turns in [0, 3] {

@@ -201,7 +201,7 @@ fn unread_urgent_messages_become_dead_letters() {
     assert_eq!(rt.counters().dead_letters, 3);
 }
 
-/// 2.3j, 2.3a: in addition to its normal messages, a mailbox with a capacity of n accepts up to n urgent messages. With
+/// 2.3j, 2.3a: a mailbox with a capacity of n accepts up to n urgent messages in addition to its normal messages. With
 /// each overflow policy, the mailbox refuses every further urgent message.
 #[test]
 fn a_full_mailbox_has_separate_room_for_urgent_messages() {

@@ -152,8 +152,8 @@ fn a_pid_is_serialized_as_text_or_numbers() {
     assert_de_tokens_error::<serde_test::Readable<Pid>>(&[Token::Str("<1.7>")], wrong);
     let wrong = "not a pid: the generation must be a decimal number of 32 bits, and not 0";
     assert_de_tokens_error::<serde_test::Compact<Pid>>(&numbers(0x9f3c, 0), wrong);
-    // In a simulation, a pid is serialized with the same numbers that its text contains. While the simulation runs,
-    // these numbers convert back to the same pid.
+    // In a simulation, a pid is serialized with the same numbers that the text of the pid contains. While the
+    // simulation runs, these numbers convert back to the same pid.
     check(0..1, async |host: Host| {
         let pid = host.spawn(idle).pid();
         assert_tokens(

@@ -716,7 +716,7 @@ fn a_failure_after_the_end_of_the_scenario_is_not_reported() {
 }
 
 /// 9.5a: if an `exited()` future is not polled after the exit and is then dropped, this future has not received the
-/// exit. The failure is reported when the last such future is dropped.
+/// exit. The failure is reported when the last of these `exited()` futures is dropped.
 #[test]
 fn a_failure_is_reported_when_the_last_future_that_waits_for_it_is_dropped() {
     let rt = Runtime::builder().workers(0).on_crash(|_| ()).build().unwrap();

@@ -302,8 +302,8 @@ fn a_stream_of_messages_has_no_source_line() {
     }
 }
 
-/// 9.2b: for each yield of a hand-written process, the details contain the source line in its step. The line of a
-/// command is known on each path to the handler.
+/// 9.2b: for each yield of a hand-written process, the details contain the source line of the yield in the step. The
+/// line of a command is known on each path to the handler.
 #[test]
 fn a_yield_of_a_hand_written_process_names_its_source_line() {
     /// Line of the assertion in the step.

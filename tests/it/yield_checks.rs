@@ -137,8 +137,8 @@ fn a_body_that_pauses_between_cooperative_futures_counts_as_checking() {
     assert_eq!((row(&rt, pid).steps, checks(&rt, pid)), (2, true));
 }
 
-/// 9.2a: if a step waits in `block_on`, its thread runs other processes meanwhile. Each check belongs to the process
-/// that performed the check.
+/// 9.2a: if a step waits in `block_on`, the thread of the step runs other processes meanwhile. Each check belongs to
+/// the process that performed the check.
 #[test]
 fn a_check_inside_block_on_belongs_to_the_process_that_made_it() {
     for (outer_checks, inner_checks) in [(true, false), (false, true)] {

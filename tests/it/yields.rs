@@ -180,8 +180,8 @@ fn a_completion_during_the_step_queues_the_process_once() {
     }
 }
 
-/// 3.3c: an answer that arrives after the exit of its process is discarded and counted. The value of this answer is
-/// dropped exactly once.
+/// 3.3c: if a process has exited, a later answer to one of its commands is discarded and counted. The value of this
+/// answer is dropped exactly once.
 #[test]
 fn a_completion_after_the_exit_is_discarded() {
     struct Value(#[expect(dead_code)] Arc<()>);
@@ -297,7 +297,7 @@ fn a_build_with_a_duplicate_handler_fails() {
     assert!(Runtime::builder().handler(named).build().is_ok());
 }
 
-/// 3.1c: a command with a name reaches the handler for this name, together with its payloads.
+/// 3.1c: a command with a name reaches the handler for this name, together with the payloads of the command.
 #[test]
 fn named_commands_reach_their_handler() {
     let rt = Runtime::builder()

@@ -33,8 +33,9 @@ fn a_thousand_listeners_work() {
 
 /// 12.6d: a shutdown with 1,000 open connections returns, and all connections are closed. In the first run, each
 /// process exits when the process is cancelled, so the shutdown kills no process. In the second run, the processes
-/// ignore the cancellation, and the shutdown kills the processes at its deadline. In the second run, one additional
-/// process sleeps until a time after the deadline. The shutdown kills this process too, so the sleep never ends.
+/// ignore the cancellation, and the shutdown kills the processes at the deadline of the shutdown. In the second run,
+/// one additional process sleeps until a time after the deadline. The shutdown kills this process too, so the sleep
+/// never ends.
 #[test]
 fn a_shutdown_closes_a_thousand_connections() {
     // The sleep and the deadline use timers of the same runtime. So if the machine is slow, both timers fire late.

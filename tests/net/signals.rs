@@ -201,8 +201,8 @@ fn next(written: &Written) -> String {
     path.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
-/// 9.3f: a signal makes the runtime write a flight record, even if its only worker is blocked. Each further signal
-/// writes a further file. After the end of the runtime, the signal has no effect.
+/// 9.3f: a signal makes the runtime write a flight record, even if the only worker of the runtime is blocked. Each
+/// further signal writes a further file. After the end of the runtime, the signal has no effect.
 #[test]
 fn a_signal_writes_a_flight_record() {
     if role().is_none() {

@@ -316,7 +316,8 @@ fn accept_returns_the_abstract_name_of_the_peer() {
     fn name(prefix: &[u8]) -> Vec<u8> {
         [prefix, SocketPath::new().0.as_os_str().as_encoded_bytes()].concat()
     }
-    /// Connects a blocking stream that is bound to the name `from`. The standard library has no such function.
+    /// Connects a blocking stream that is bound to the name `from`. In the standard library, no function connects a
+    /// stream that is bound to a name.
     fn connect(from: &[u8], to: &[u8]) -> std::io::Result<socket2::Socket> {
         let address = |name: &[u8]| socket2::SockAddr::unix(std::ffi::OsStr::from_bytes(&[b"\0", name].concat()));
         let stream = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
@@ -409,7 +410,7 @@ fn a_send_to_a_full_socket_pauses() {
     });
 }
 
-/// 12.6b: an error of a datagram socket ends only one operation. After such an error, a send to a receiver with a full
+/// 12.6b: an error of a datagram socket ends only one operation. After the error, a send to a receiver with a full
 /// queue waits until the receiver has received packets. The send does not repeat its system call without a pause.
 #[test]
 #[cfg(target_os = "linux")]

@@ -124,8 +124,8 @@ impl<T: counted::Stepped> Own for T {
     }
 }
 
-/// In a model, the receiver may be only a waker, which has no process and no run state. To wake such a receiver, a
-/// sender calls the waker.
+/// In a model, the receiver may be only a waker, which has no process and no run state. To wake a receiver that is only
+/// a waker, a sender calls the waker.
 #[cfg(procession_loom)]
 impl Own for Waker {
     fn owns(&self, _: *const ()) -> bool {

@@ -42,9 +42,9 @@ impl BudgetPause {
     }
 
     /// Takes one unit like [`spend`](Self::spend). This function is for short-lived futures: a body may drop such a
-    /// future after each poll, and create a new future. A loop without `await` may check such a future again and again.
-    /// Therefore, if several new futures find the budget spent, they pause alternately: one future pauses, and the next
-    /// future makes progress.
+    /// future after each poll, and create a new future. A loop without `await` may check short-lived futures again and
+    /// again. Therefore, if several new futures find the budget spent, they pause alternately: one future pauses, and
+    /// the next future makes progress.
     pub(crate) fn spend_as_check(&mut self, cx: &Context<'_>) -> Poll<bool> {
         if !self.is_over && Current::with(Current::skips_pause) {
             return Poll::Ready(false);

@@ -113,9 +113,10 @@ pub(crate) struct Current {
 
 /// Bits of [`Current::notes`]. Most steps set none of these bits.
 mod note {
-    /// A sleep of the process may leave its timer and its reference to the process for a later sleep. Until the step
-    /// ends, a later sleep of the same process can reuse the timer and the reference. A reply that the step drops is
-    /// stored. The note is set while the code of the process runs, and not set while its commands are dispatched.
+    /// A sleep of the process may leave a timer and a reference to the process for a later sleep. Until the step ends,
+    /// a later sleep of the same process can reuse the timer and the reference. A reply that the step drops is stored.
+    /// The note is set while the code of the process runs, and not set while the commands of the process are
+    /// dispatched.
     pub(super) const KEEPS: u8 = 1;
     /// The process received an answer in its own turn.
     pub(super) const ANSWERED: u8 = 1 << 1;
@@ -239,7 +240,7 @@ impl Drop for Guard<'_> {
 /// Proves that this thread has the right to run a process. The thread is in a turn of this process, is about to begin a
 /// turn of this process, or ends the process without a turn.
 ///
-/// The proof stays on its thread, and is not kept after the turn.
+/// The proof stays on the thread that created the proof, and is not kept after the turn.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InTurn(PhantomData<*const ()>);
 
@@ -389,7 +390,8 @@ impl Current {
         self.unread.set(outer.unread);
         self.blocks.set(outer.blocks);
         let left = self.replies.replace(outer.replies);
-        // Usually this list is empty, because the inner turn has already taken its own dropped replies.
+        // Usually this list is empty, because the inner turn has already taken the replies that were dropped in the
+        // inner turn.
         left.into_iter().for_each(|tell| tell(None));
     }
 
@@ -421,7 +423,7 @@ impl Current {
     }
 
     /// Returns the storage of the inline command if this thread is in a turn of the process with this control block.
-    /// The check is necessary, because a tag identifies a command only within its process.
+    /// The check is necessary, because a tag identifies a command only within the process of the command.
     #[inline]
     pub(crate) fn inline_of(&self, process: usize) -> Option<&InlineCommand> {
         self.is_in_turn_of(process).then_some(&self.inline)
@@ -578,7 +580,7 @@ impl Current {
         self.has(note::TRACED)
     }
 
-    /// Records that the trace must not contain the events of this turn, because the worker has reached the limit of its
+    /// Records that the trace must not contain the events of this turn, because the worker has reached the limit of the
     /// trace.
     #[inline]
     pub(crate) fn note_skipped(&self) {
@@ -670,25 +672,26 @@ impl Current {
         self.steps(process) && self.is_own_waker(waker) && !self.has(note::NO_TIMER)
     }
 
-    /// Begins the period in which a sleep of the process may leave its timer and its reference on this thread. A reply
-    /// that is dropped in this period is stored. The call of [`end_keeping`](Self::end_keeping) ends
+    /// Begins the period in which a sleep of the process may leave a timer and a reference to the process on this
+    /// thread. A reply that is dropped in this period is stored. The call of [`end_keeping`](Self::end_keeping) ends
     /// this period.
     #[inline]
     pub(crate) fn begin_keeping(&self) {
         self.note(note::KEEPS);
     }
 
-    /// Ends the period in which a sleep may leave its timer and its reference. Returns whether the thread-local state
-    /// holds a timer or a reference that a sleep has left. If this thread keeps a timer of this process, the caller
-    /// cancels this timer. If this thread keeps a reference of this process, the caller drops this reference.
+    /// Ends the period in which a sleep may leave a timer and a reference to the process. Returns whether the
+    /// thread-local state holds a timer or a reference that a sleep has left. If this thread keeps a timer of this
+    /// process, the caller cancels this timer. If this thread keeps a reference of this process, the caller drops this
+    /// reference.
     #[inline]
     pub(crate) fn end_keeping(&self) -> bool {
         self.notes.set(self.notes.get() & !note::KEEPS);
         self.timer.is_kept() || self.kept_reference.get() != 0
     }
 
-    /// Returns whether a sleep of the process with this control block may leave its timer and its reference on this
-    /// thread.
+    /// Returns whether a sleep of the process with this control block may leave a timer and a reference to the process
+    /// on this thread.
     #[inline]
     pub(crate) fn may_keep(&self, process: usize) -> bool {
         self.steps(process) && self.has(note::KEEPS)
@@ -805,7 +808,8 @@ impl Current {
         }
     }
 
-    /// Takes the events that must be handled at the end of a step or of the process. Most steps have no such event.
+    /// Takes the events that must be handled at the end of a step or of the process. At the end of most steps, there is
+    /// no event to handle.
     #[inline]
     pub(crate) fn take_step_end(&self) -> Option<StepEnd> {
         (self.has(note::STEP_END) && self.take(note::STEP_END)).then(|| self.step_end())
@@ -844,9 +848,9 @@ impl Current {
     }
 
     /// Stores a dropped reply for [`take_step_end`](Self::take_step_end). A reply that a step drops is stored, because
-    /// the step may end the process: a body drops its local variables before its exit is known. A reply is also stored
-    /// if this thread drops the values of a process that ends. A reply that a handler drops between two steps is not
-    /// stored, because the process may get no further step.
+    /// the step may end the process: a body drops its local variables before the exit of the process is known. A reply
+    /// is also stored if this thread drops the values of a process that ends. A reply that a handler drops between two
+    /// steps is not stored, because the process may get no further step.
     ///
     /// # Errors
     /// Returns the reply if it was not stored.
@@ -916,9 +920,9 @@ pub(crate) struct StepEnd {
     pub(crate) dropped_replies: Vec<DroppedReply>,
 }
 
-/// A reply that was dropped in a step or during the exit of its process. When the exit of the process is known, the
-/// runtime calls this function with the exit. The function then passes the exit to the task that waits for the reply.
-/// If the process continues after the step, the runtime calls this function with `None`.
+/// A reply that was dropped in a step of a process or during the exit of the process. When the exit of the process is
+/// known, the runtime calls this function with the exit. The function then passes the exit to the task that waits for
+/// the reply. If the process continues after the step, the runtime calls this function with `None`.
 pub(crate) type DroppedReply = Box<dyn FnOnce(Option<&Exit>)>;
 
 /// Returns whether the running process should let other processes run now.
@@ -940,9 +944,9 @@ pub(crate) type DroppedReply = Box<dyn FnOnce(Option<&Exit>)>;
 ///
 /// Almost all futures of this crate also take a unit if they do not wait. Examples are a receive, a send with
 /// [`send_wait`](crate::Address::send_wait), a socket operation, an item of a stream, a sleep whose time has passed,
-/// the join of a process that has exited, and a refused call. If the budget is used up, such a future is pending until
-/// the next turn, although its result is ready. Therefore a single poll of such a future, for example with
-/// `now_or_never`, may miss the result.
+/// the join of a process that has exited, and a refused call. If the budget is used up, each of these futures is
+/// pending until the next turn, although the result of the future is ready. Therefore a single poll of one of these
+/// futures, for example with `now_or_never`, may miss the result.
 ///
 /// ```
 /// # use procession::{Context, Exit};

@@ -1,8 +1,8 @@
 //! Calls of user code. These calls must not nest deeply. One call may cause another call. For example, the destructor
 //! of a message may drop a mailbox, and the messages in this mailbox may own other mailboxes. In the same way, when a
 //! link ends, a mailbox may be closed outside any process, and this mailbox may have links to other mailboxes. The
-//! stack must not grow with the length of such a chain. Therefore, if calls nest deeper than a small limit, the inner
-//! call is deferred. The outermost call runs the deferred calls after its own user code has returned.
+//! stack must not grow with the length of a chain of calls. Therefore, if calls nest deeper than a small limit, the
+//! inner call is deferred. The outermost call runs the deferred calls after its own user code has returned.
 //!
 //! Code that holds a lock also defers the calls that this code causes, because user code must not run under a lock.
 

@@ -14,8 +14,8 @@ use std::mem;
 
 use crate::platform::sync::{NeverDropped, thread};
 
-/// Identifier of a command: the identity of its process, and the number of its tag. The identifier is unique while the
-/// process is alive.
+/// Identifier of a command: the identity of the process of the command, and the number of the tag of the command. The
+/// identifier is unique while the process is alive.
 pub(crate) type YieldId = (usize, u64);
 
 /// A completion that was dropped. `host::dispatch::completion` knows the type of this value.
@@ -25,7 +25,8 @@ pub(crate) type Kept = Box<dyn Any>;
 pub(crate) struct HandlerCall {
     runs: Cell<bool>,
     /// The command of the handler itself. The completion of this command is stored even if the completion is dropped
-    /// without a panic. Such a drop happens if the handler call drops the future of its own handler.
+    /// without a panic. The completion is dropped without a panic if the handler call drops the future of the called
+    /// handler.
     own: Cell<Option<YieldId>>,
     has_kept: Cell<bool>,
     /// Completions that were dropped during the present call and during the outer calls in which the present call is

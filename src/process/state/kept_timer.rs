@@ -1,4 +1,4 @@
-//! The timer that a sleep leaves for the next sleep of its process: see `context/time/reuse.rs`.
+//! The timer that a sleep leaves for the next sleep of the same process: see `context/time/reuse.rs`.
 
 use std::cell::Cell;
 

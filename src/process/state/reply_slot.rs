@@ -1,6 +1,7 @@
 //! Slot for one answer, under a small lock. The sender stores the answer and wakes the receiver. The sender can also
-//! observe that the receiver has left. The slot does not count its references. The slot of a call is part of a cell
-//! with two references (`context::call::answer`). A slot of the blocking pool or of a handler layer is inside an `Arc`.
+//! observe that the receiver has left. The slot does not count the references to the slot. The slot of a call is part
+//! of a cell with two references (`context::call::answer`). A slot of the blocking pool or of a handler layer is inside
+//! an `Arc`.
 //!
 //! The code does not use `futures::channel::oneshot`. A handler layer may call an inner handler. The inner handler then
 //! has only a borrowed sender. With a borrowed `oneshot::Sender`, the inner handler could not wait until the receiver

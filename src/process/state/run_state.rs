@@ -33,7 +33,7 @@
 //!
 //! No wake-up is lost, because a process that checks for events after a wake-up finds the event of this wake-up. Each
 //! sender uses one of two ways to guarantee that the process finds the event. In the first way, the sender writes the
-//! event before the read-modify-write operation of its wake-up. In the second way, the sender performs the write and
+//! event before the read-modify-write operation of the wake-up. In the second way, the sender performs the write and
 //! the wake-up under a lock, and the process takes the same lock when it checks for events. There are three cases:
 //!
 //! - If the wake-up comes before the process was queued, or before `begin` resets *Notified*, the turn of this `begin`

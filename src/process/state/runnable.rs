@@ -60,8 +60,8 @@ impl Joiner {
 }
 
 impl Task {
-    /// Functions in the header of a value that is not a task. The run state of such a value is always *Over*, so the
-    /// runtime calls only the function `joiner`.
+    /// Functions in the header of a value that is not a task. The run state of a value that is not a task is always
+    /// *Over*, so the runtime calls only the function `joiner`.
     pub(super) const NONE: Self = {
         unsafe fn never(_: NonNull<Header>) {
             unreachable!("it is no task")
@@ -95,9 +95,10 @@ pub(crate) trait Schedule: Clone + Send + Sync + 'static {
 #[must_use = "dropping it ends the process"]
 pub(crate) struct RunnableProcess(NonNull<Header>);
 
-// SAFETY: a cell whose machine is `Send` may be run and dropped on any thread. If a cell is bound to a thread, its
-// `Schedule` queues the cell only for that thread. Therefore, only that thread runs the cell. Before `cancel` drops any
-// value, `cancel` calls `Schedule::is_here`. On any other thread, `is_here` returns false, and `cancel` drops nothing.
+// SAFETY: a cell whose machine is `Send` may be run and dropped on any thread. If a cell is bound to a thread, the
+// `Schedule` of the cell queues the cell only for that thread. Therefore, only that thread runs the cell. Before
+// `cancel` drops any value, `cancel` calls `Schedule::is_here`. On any other thread, `is_here` returns false, and
+// `cancel` drops nothing.
 unsafe impl Send for RunnableProcess {}
 
 impl fmt::Debug for RunnableProcess {
@@ -283,9 +284,10 @@ impl PendingSchedule {
             return None;
         }
         let at = NonNull::new(waker.data().cast_mut().cast())?;
-        // SAFETY: only `RunnableProcess::waker` and clones of its result create wakers with this vtable. The data
-        // pointer of such a waker points to the header of a task, and has the provenance of the whole cell. A task is
-        // `Stepped`. The waker is borrowed as long as this function runs, and keeps the cell alive.
+        // SAFETY: each waker with this vtable was either returned by `RunnableProcess::waker` or cloned from a waker
+        // with this vtable. The data pointer of a waker with this vtable points to the header of a task, and has the
+        // provenance of the whole cell. A task is `Stepped`. The waker is borrowed as long as this function runs, and
+        // keeps the cell alive.
         unsafe { wake_at(at, RunState::wake) }
     }
 
@@ -333,20 +335,20 @@ impl<T: ?Sized> Ref<T> {
     pub(crate) unsafe fn joiner(&self) -> Option<Joiner> {
         let joiner = self.header().kind.task.joiner;
         // SAFETY: the function `joiner` belongs to the type of this value. The reference keeps the value alive during
-        // the call, and its pointer has the provenance of the whole allocation. By contract the value stays in the
-        // table.
+        // the call, and the pointer of the reference has the provenance of the whole allocation. By contract the value
+        // stays in the table.
         unsafe { joiner(self.at().cast()) }
     }
 }
 
 /// Trait of the values that contain a run state. Each value is a task or has the layout of a task. If the value is not
-/// a task, its run state is *Over* from the beginning.
+/// a task, the run state of the value is *Over* from the beginning.
 ///
 /// # Safety
-/// The [`RunState`] of the value follows its header. Each value of this type is created by
+/// The [`RunState`] of the value follows the header of the value. Each value of this type is created by
 /// [`Ref::with`](crate::process::state::Ref::with), which exposes the provenance of the memory. A value whose initial
 /// run state is not *Over* is a cell. The run state of a cell is *Idle* or *Open* only while no [`RunnableProcess`] for
-/// this cell exists. The value contains at most one inbox, which is the inbox of its process.
+/// this cell exists. The value contains at most one inbox, which is the inbox of the process of this value.
 pub(crate) unsafe trait Stepped: HeaderFirst {
     /// Returns whether the address is inside this value.
     #[inline]
@@ -488,8 +490,8 @@ mod tests {
     use super::*;
     use crate::{Context, Exit, Runtime};
 
-    /// Spawns processes that wait. After its wake-up, each process stores its number in `ran`. Returns the wakers of
-    /// the processes.
+    /// Spawns processes that wait. Each process stores its number in `ran` after the process was woken. Returns the
+    /// wakers of the processes.
     fn waiting(rt: &Runtime, ran: &Arc<Mutex<Vec<usize>>>) -> Vec<Waker> {
         let wakers = Arc::new(Mutex::new(Vec::new()));
         for number in 0..3 {

@@ -64,7 +64,7 @@ mod tests {
 
     const BATCH: u32 = 1 << 15;
 
-    /// Counts the steps of a process as its control block does.
+    /// Counts the steps of a process in the same way as the control block of the process.
     struct Steps {
         check: YieldCheck,
         ended: u32,

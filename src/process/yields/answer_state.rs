@@ -26,10 +26,11 @@
 //! before its dispatch.
 //!
 //! The words are freed only when the process ends, because until then a completion may read a word at any time.
-//! Therefore, a burst of commands may leave up to 4 MiB of words in the memory of its process.
+//! Therefore, a burst of commands may leave up to 4 MiB of words in the memory of the process that performed the
+//! commands.
 //!
 //! All accesses to a state are relaxed. A state protects no other memory, because the answer moves through the mailbox,
-//! and the mailbox has its own lock. The state contains the number of its command, and a number is issued only once.
+//! and the mailbox has its own lock. The state contains the number of the command, and a number is issued only once.
 //! Therefore a late answer does not change the state of a newer command with the same key.
 
 use once_cell::race::OnceBox;
@@ -38,8 +39,8 @@ use crate::platform::sync::atomic::{AtomicU64, Ordering};
 use crate::platform::sync::planted;
 use crate::process::event::Tag;
 
-/// State of a command that has no answer yet. The completion of such a command can answer the command without the
-/// lock.
+/// State of a command that has no answer yet. The completion of a command in this state can answer the command without
+/// the lock.
 const OPEN: u64 = 1;
 /// State of a command that was answered without the lock.
 const ANSWERED: u64 = 2;
@@ -75,7 +76,8 @@ pub(super) enum Closed {
 }
 
 /// Returns the word for a command in this state. The shift removes the two highest bits of the number. These bits are
-/// set only in a tag that is looked up by its number. The command of such a tag has no state.
+/// set only in a tag that is looked up by its number. If a tag is looked up by its number, the command of this tag has
+/// no state.
 fn word(tag: Tag, state: u64) -> u64 {
     tag.number << STATE_BITS | state
 }

@@ -215,8 +215,8 @@ pub(super) struct Table {
     /// Keys of the slots that [`find`](Self::find) looks up by the numbers of their tags. The first slot has no entry.
     pub(super) keys: BTreeMap<u64, u32>,
     /// Answers that the process no longer wants and has not received yet. Either the unwanted answer is already in the
-    /// mailbox, or its command is on the inline path of a turn. The key is the number of a tag, and the value is the
-    /// number of unwanted answers with this tag.
+    /// mailbox, or the command of this answer is on the inline path of a turn. The key is the number of a tag, and the
+    /// value is the number of unwanted answers with this tag.
     pub(super) recalled: BTreeMap<u64, u32>,
 }
 

@@ -314,7 +314,7 @@ fn query(arguments: &Arguments) -> Result<ProcessQuery, Fault> {
     Ok(if arguments.flag("descending")? { query.descending(column) } else { query.ascending(column) })
 }
 
-/// A column has the same name as its field in the rows of the reply.
+/// A column has the same name as the corresponding field in the rows of the reply.
 const COLUMNS: &[(&str, ProcessColumn)] = &[
     ("pid", ProcessColumn::Pid),
     ("name", ProcessColumn::Name),

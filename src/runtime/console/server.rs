@@ -137,7 +137,7 @@ impl Server {
     }
 
     /// Returns the time until the next action that needs no event, for example an action at a deadline. Returns `None`
-    /// if there is no such action.
+    /// if the server waits only for events.
     fn wait(&self) -> Option<Duration> {
         if self.clients.iter().any(|(_, connection)| connection.is_ready) {
             return Some(Duration::ZERO);

@@ -88,8 +88,8 @@ fn accept_tcp(socket: &TcpListener) -> io::Result<TcpStream> {
     let (stream, _) = socket.accept()?;
     // Without this option, the system may delay a reply until the client acknowledges the previous reply.
     stream.set_nodelay(true)?;
-    // A computer that sleeps or loses its network does not close its connections. Without this option, such clients
-    // would count as attached until the program ends.
+    // A computer that sleeps or loses its network does not close its connections. Without this option, a client on a
+    // computer that sleeps or has lost its network would count as attached until the program ends.
     SockRef::from(&stream).set_tcp_keepalive(&keepalive())?;
     Ok(stream)
 }

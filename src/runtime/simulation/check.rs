@@ -35,13 +35,13 @@ const TURNS_AFTER: u32 = 1 << 12;
 /// The scenario fails under a seed if one of the following is true:
 /// - The future of the scenario resolves to an error, or panics.
 /// - The future can never complete (see [`Simulation::run`]).
-/// - A process fails with an error or a panic, and no link, monitor, supervisor or join handle receives its exit. A
-///   join handle receives the exit when the join handle resolves. The cancellation or kill of a process is not a
-///   failure. After the end of the scenario, the runnable processes still run, so that they can receive pending exits.
-///   If a process fails only in these last turns, this failure does not fail the scenario.
+/// - A process fails with an error or a panic, and no link, monitor, supervisor or join handle receives the exit of
+///   this process. A join handle receives the exit when the join handle resolves. The cancellation or kill of a process
+///   is not a failure. After the end of the scenario, the runnable processes still run, so that they can receive
+///   pending exits. If a process fails only in these last turns, this failure does not fail the scenario.
 /// - The scenario behaves differently in a second run with the same seed. Possible causes are real time, other threads
-///   or a randomly seeded map. To detect such differences, the check runs some seeds twice: each failing seed, the
-///   first seed, and about one in a hundred of the other seeds.
+///   or a randomly seeded map. To detect that a second run behaves differently, the check runs some seeds twice: each
+///   failing seed, the first seed, and about one in a hundred of the other seeds.
 ///
 /// The type [`Check`] has options. Each run of the scenario must be independent of earlier runs. For example, a run
 /// must not change captured state that influences later runs.
@@ -220,8 +220,8 @@ impl Check {
         seed == self.seeds.start || Rng::seeded(seed).next().is_multiple_of(REPEATED_ONE_IN)
     }
 
-    /// If the check has a path for a flight record, repeats a run and writes its flight record to this path. Returns a
-    /// line for the report.
+    /// If the check has a path for a flight record, repeats a run and writes the flight record of the run to this path.
+    /// Returns a line for the report.
     fn record<T: ProcessOutput>(&self, seed: u64, choices: u64, scenario: &impl AsyncFn(Host) -> T) -> String {
         let Some(path) = &self.flight_record else { return String::new() };
         let path = path.display();

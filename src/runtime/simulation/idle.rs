@@ -1,5 +1,5 @@
-//! Detects a deadlock while timers still fire. In such a deadlock, some processes wait forever, and periodic timers
-//! wake other processes again and again.
+//! Detects a deadlock while timers still fire. If timers still fire in a deadlock, some processes wait forever, and
+//! periodic timers wake other processes again and again.
 //!
 //! The rule counts time steps. If no process is runnable, the clock jumps to the next deadline, and this jump is a time
 //! step. A run is a deadlock if the following conditions are true for a number of consecutive time steps:

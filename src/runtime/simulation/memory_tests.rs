@@ -1,5 +1,5 @@
-//! Tests of the memory of a process, from its spawn to the drop of its last reference. The queue of a simulation
-//! contains no unsafe code. Therefore, Miri can check these tests with Stacked Borrows.
+//! Tests of the memory of a process, from the spawn of the process to the drop of the last reference to the process.
+//! The queue of a simulation contains no unsafe code. Therefore, Miri can check these tests with Stacked Borrows.
 
 use crate::context::Context;
 use crate::context::step::{Events, Next, Process, StepOutput};

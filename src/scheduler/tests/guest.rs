@@ -304,8 +304,8 @@ fn a_poll_of_a_guest_ends_when_its_time_is_over() {
 
 /// Each poll of the future takes 1 ms, and one poll of the guest may take only 0.1 ms. In each of its polls, the future
 /// is woken, either by itself or by another thread. If another thread wakes the future, the guest polls the future 16
-/// times without a task in between. Then the time of this poll of the guest is over. In its next poll, the guest polls
-/// the future for the seventeenth time, and then runs a task.
+/// times without a task in between. Then the time of this poll of the guest is over. At the next poll of the guest, the
+/// guest polls the future for the seventeenth time, and then runs a task.
 #[test]
 fn a_long_future_that_is_always_woken_does_not_starve_tasks() {
     within(|| {

@@ -27,7 +27,8 @@ impl<T: Task> Worker<T> {
         if slots == 0 {
             return None;
         }
-        // A vacant slot may still be marked as unattended although other workers have taken all tasks from its queues.
+        // A vacant slot may still be marked as unattended although other workers have taken all tasks from the queues
+        // of the slot.
         let remotes = self.scheduler.remotes();
         let has_tasks = |victim: &usize| slots & 1 << victim != 0 && !remotes[*victim].is_empty();
         let victim = self.queues.next_unattended(has_tasks)?;

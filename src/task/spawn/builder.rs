@@ -182,9 +182,9 @@ impl ProcessBuilder {
         self
     }
 
-    /// Marks the process as supervised, and removes its name, because the supervisor sets the name of its child. During
-    /// a shutdown, the supervisor cancels the process. The runtime itself cancels the process only if the supervisor
-    /// belongs to another runtime. A pool is the supervisor of its members.
+    /// Marks the process as supervised, and removes the name of the process, because the supervisor sets the name of a
+    /// child. During a shutdown, the supervisor cancels the process. The runtime itself cancels the process only if the
+    /// supervisor belongs to another runtime. A pool is the supervisor of its members.
     pub(crate) fn supervised(mut self) -> Self {
         self.options.name = None;
         self.options.supervised = true;

@@ -165,9 +165,9 @@ fn gives_away<M: Send + 'static>(give: mpsc::Sender<Mailbox<M>>) -> EntryPoints<
     })
 }
 
-/// 1.2a, 2.2b: a hand-written process delegates its first step to `EntryPoints`, whose body sends its mailbox to
-/// another thread. From the next step on, the process reads its events itself. The mailbox on the other thread gets no
-/// messages.
+/// 1.2a, 2.2b: a hand-written process delegates its first step to `EntryPoints`, whose body sends the mailbox of the
+/// process to another thread. From the next step on, the process reads its events itself. The mailbox on the other
+/// thread gets no messages.
 #[test]
 fn a_mailbox_that_a_delegated_step_gave_away_gets_no_messages() {
     within(120, || {
@@ -244,7 +244,7 @@ fn the_mailbox_of_a_failed_upgrade_refuses_to_receive() {
 }
 
 /// 6.7b: during an upgrade, another thread waits on the mailbox of the new body. The failure of the upgrade wakes this
-/// thread, and its receive is refused.
+/// thread, and the receive operation of this thread is refused.
 #[test]
 fn a_waiting_receive_is_refused_when_its_upgrade_fails() {
     within(60, || {

@@ -21,8 +21,8 @@ fn last(decoded: &Decoded, name: &str) -> u64 {
     *values(decoded, name).last().expect("each track has a value")
 }
 
-/// Begins a trace, calls `hold`, ends the trace, and then drops the value that `hold` returned. Until its drop, this
-/// value keeps the runtime in its state.
+/// Begins a trace, calls `hold`, ends the trace, and then drops the value that `hold` returned. Until the drop of this
+/// value, the value keeps the runtime in the same state.
 fn traced_while<T>(host: &Host, hold: impl FnOnce() -> T) -> Decoded {
     let buffer = Buffer::default();
     let trace = host.start_trace_to(buffer.clone()).unwrap();
@@ -76,8 +76,8 @@ fn all_parked(rt: &Runtime) -> RuntimeMetrics {
     }
 }
 
-/// 9.3c: one step spawns seven children on its worker, and a thread outside the runtime spawns five processes. The only
-/// worker runs none of these twelve processes, because the step blocks.
+/// 9.3c: one step spawns seven children on the worker of the step, and a thread outside the runtime spawns five
+/// processes. The only worker runs none of these twelve processes, because the step blocks.
 #[test]
 fn the_tracks_of_the_queue_depths_have_exact_values() {
     within(60, || {

@@ -35,8 +35,8 @@ fn a_trace_of_one_process_contains_only_this_process() {
         while !trace.has_ended() {
             std::thread::yield_now();
         }
-        // The trace has ended with its process. So the trace does not contain these new processes, although the trace
-        // handle still exists.
+        // The trace has ended together with the traced process. So the trace does not contain these new processes,
+        // although the trace handle still exists.
         ping_pong(&rt, 3);
         let (summary, decoded) = (trace.finish().unwrap(), decode(&buffer.bytes()));
         assert_eq!(summary.lost, 0);
@@ -154,7 +154,7 @@ impl Write for Disconnects {
     }
 }
 
-/// 9.3a: a trace ends after its reader has disconnected, even if its process has no events.
+/// 9.3a: a trace ends after the reader of the trace has disconnected, even if the traced process has no events.
 #[test]
 fn a_trace_of_a_quiet_process_ends_when_the_reader_disconnects() {
     within(60, || {

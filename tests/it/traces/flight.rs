@@ -109,8 +109,8 @@ fn a_full_buffer_overwrites_its_oldest_events() {
     assert!(labels.iter().any(|label| label.starts_with("old (")), "{labels:?}");
     assert!(labels.iter().any(|label| label.starts_with("last (")), "{labels:?}");
     assert_eq!(decoded.named(Kind::Instant, "spawn").len(), 2);
-    // The processes of the ping-pong have exited. Nevertheless, the record contains their types, because the event of
-    // an exit contains the type.
+    // The processes of the ping-pong have exited. Nevertheless, the record contains the types of these processes,
+    // because the event of an exit contains the type.
     assert!(!labels.contains("process"), "{labels:?}");
     // The recorder knows the contents of a mailbox only after the process of the mailbox has been idle. Until then, the
     // record contains no arrows for messages to this mailbox, because such arrows could be wrong.
@@ -317,7 +317,7 @@ fn a_simulation_has_a_flight_recorder() {
     assert_eq!(steps(&decode(&simulated(7, true).0)), counted.steps);
 }
 
-/// 9.3f: a check writes the record of a failing seed, and its report names the file.
+/// 9.3f: a check writes the record of a failing seed, and the report of the check names the file.
 #[test]
 fn a_check_writes_the_flight_record_of_a_failing_seed() {
     let folder = Folder::new();

@@ -48,8 +48,8 @@ pub(super) enum Life {
     Up,
     /// The node is a leaf that was asked to stop. The leaf exits in its next turn.
     Told,
-    /// The process must exit for this reason. Its next turn is its last turn, and the process does nothing else in this
-    /// turn.
+    /// The process must exit for this reason. The next turn of the process is its last turn, and the process does
+    /// nothing else in this turn.
     MustExit(End),
     /// The instance has exited, but its supervisor has not processed the exit yet.
     Over(End),

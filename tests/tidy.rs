@@ -102,7 +102,7 @@ fn is_exempt(file: &str) -> bool {
 }
 
 #[test]
-fn these_modules_contain_only_re_exports() {
+fn these_modules_only_export_items_of_other_modules() {
     let files = sources();
     for file in RE_EXPORTS {
         let code = files[*file].replace(|character: char| character.is_whitespace(), "");
@@ -210,7 +210,7 @@ fn only_these_files_allow_unsafe_code() {
 /// A simulated network can replace the sockets of the system only if all other files of `net` name the sockets through
 /// `net::system`.
 #[test]
-fn only_these_files_name_mio() {
+fn only_these_files_use_mio() {
     let named = sources().into_iter().filter(|(_, code)| !paths(code, "mio::").is_empty()).map(|(file, _)| file);
     assert_eq!(
         named.collect::<Vec<_>>(),

@@ -96,8 +96,8 @@
 //! |---|---|
 //! | Children start in order. A child starts when the previous child has started. With `manual_start`, a child has started when the child has called [`mark_started`](crate::SelfHandle::mark_started). Children stop in reverse order. | `children_start_in_order_and_stop_in_reverse_order` |
 //! | With one-for-one, only the child that exited is restarted, under the same name. | `a_child_is_restarted_under_its_name` |
-//! | With one-for-all, all other running children are stopped. Then the exited child and the stopped children are started. A child that was down before stays down. | `a_one_for_all_supervisor_restarts_all_children` |
-//! | With rest-for-one, the exited child and all running children after this child are restarted. | `a_rest_for_one_supervisor_restarts_the_later_children` |
+//! | With one-for-all, all other running children are stopped. Then the exited child and the stopped children are started. A child that was down before stays down. | `the_strategy_one_for_all_restarts_all_children` |
+//! | With rest-for-one, the exited child and all running children after this child are restarted. | `the_strategy_rest_for_one_restarts_the_later_children` |
 //! | A permanent child is always restarted. A transient child is restarted after every exit that is neither normal nor a cancellation. The cancellation of a linked process does not restart a transient child either. A temporary child is never restarted. | `restart_policies_are_obeyed` |
 //! | A failed start counts as a restart. A start fails if the factory panics, if the name is taken, or if the child exits before its start is complete. There are three exceptions. If the runtime refuses the first start of a child, the supervisor fails. If the start of an added child fails, the child is removed. If the runtime refuses a requested start, the child stays stopped. | `failed_starts_count_as_restarts` |
 //! | If the restarts exceed the intensity, the supervisor stops its children and fails. [`Exit::error`](crate::Exit::error) returns the cause. The parent supervisor then restarts the failed supervisor. | `a_supervisor_that_exceeds_its_intensity_is_restarted_by_its_parent_supervisor` |
@@ -108,7 +108,7 @@
 //! | A child never has two instances at the same time. If a supervisor is killed, the supervisor is restarted only after its children have exited. | `a_child_never_has_two_instances` |
 //! | If a process that is linked with a supervisor exits abnormally, the supervisor stops its children and exits. | `a_supervisor_stops_its_children_in_order_when_a_linked_process_fails` |
 //! | A [shutdown](crate::Runtime::shutdown) first stops the supervision trees, from the top. Each supervisor stops its children in reverse order. After the last tree has exited, the remaining processes are cancelled. A process that is spawned meanwhile, and a child whose supervisor belongs to another runtime, are remaining processes. | `a_shutdown_stops_the_supervision_trees_first` |
-//! | During a shutdown, a supervisor that has not been stopped yet still restarts its children. | `a_branch_that_was_not_stopped_yet_restarts_its_children` |
+//! | During a shutdown, a supervisor that has not been stopped yet still restarts its children. | `a_supervisor_restarts_its_children_until_a_shutdown_stops_the_supervisor` |
 //! | A shutdown ends at its deadline. At the deadline, the shutdown kills the remaining processes, and returns a list of these processes. | `a_shutdown_keeps_to_its_deadline` |
 //! | Random supervision trees with many kills behave as an executable model allows (`tests/it/trees.rs`). | `random_trees_behave_as_the_model_allows` |
 //!
@@ -121,7 +121,7 @@
 //! |---|---|
 //! | If a process has several deadlines, the earliest deadline applies. | `the_earliest_of_several_deadlines_applies` |
 //! | The cancellation of a token notifies the processes of the child tokens before the processes of the token itself. The processes of the newest child token are notified first. | `a_token_notifies_children_before_parents` |
-//! | A process that is spawned during or after the cancellation is cancelled from its beginning. | `processes_spawned_during_a_cancellation_are_cancelled`, `a_cancelled_token_also_cancels_processes_spawned_later` |
+//! | A process that is spawned during or after the cancellation is cancelled from its beginning. | `processes_that_are_spawned_during_a_cancellation_are_cancelled`, `a_cancelled_token_also_cancels_processes_that_are_spawned_later` |
 //! | Each process is notified once. If several cancellations run concurrently, the first reason applies. | `a_parent_and_a_child_token_can_be_cancelled_concurrently` |
 //! | If a process has not exited after the grace period, the process is killed. | `a_process_is_killed_after_the_grace_period_of_its_token` |
 //! | A process can cancel its own token. Any thread can wait for a token. | `a_process_can_cancel_its_own_token`, `a_token_can_be_awaited_on_any_thread` |

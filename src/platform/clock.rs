@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn advance_changes_the_time_of_a_virtual_clock_and_its_clones() {
+    fn the_method_advance_changes_the_time_of_a_virtual_clock_and_of_its_clones() {
         let clock = Clock::virtual_();
         let same = clock.clone();
         assert_eq!(same.now().ns(), 0);
@@ -388,7 +388,7 @@ mod tests {
     /// A preemption between the readings of two clocks does not change the conversion.
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_pair_of_the_clocks_has_the_smallest_error() {
+    fn the_pair_of_clock_readings_has_the_smallest_error() {
         let start = StdInstant::now();
         let at = |ns| start + Duration::from_nanos(ns);
         let mut readings = 0;

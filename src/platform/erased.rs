@@ -217,7 +217,7 @@ mod tests {
     struct Wide(u64);
 
     #[test]
-    fn a_value_of_sixteen_bytes_is_inline_and_a_wide_alignment_is_boxed() {
+    fn a_value_of_sixteen_bytes_is_inline_and_a_value_with_a_wide_alignment_is_boxed() {
         assert!(inline::<()>() && inline::<[u8; 16]>() && inline::<(u64, u64)>() && inline::<&str>());
         assert!(!inline::<[u8; 17]>() && !inline::<Wide>() && !inline::<String>());
         #[repr(align(16))]

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn the_method_below_returns_every_number_below_n_and_no_other_number() {
+    fn the_method_named_below_returns_every_number_less_than_n_and_no_other_number() {
         let mut rng = Rng::seeded(1);
         let mut hits = [0; 7];
         for _ in 0..7_000 {

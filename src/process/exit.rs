@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn exits_read_as_plain_english() {
+    fn the_texts_of_exits_are_plain_english() {
         let unknown = InitError::UnknownEntry { entry: "go".into(), known: vec!["run", "stop"] };
         for (exit, text) in [
             (Exit::Normal, "exited normally"),
@@ -678,7 +678,7 @@ mod tests {
     }
 
     #[test]
-    fn exits_compare_by_variant_and_text() {
+    fn exits_are_compared_by_variant_and_text() {
         let different = [
             Exit::Normal,
             Exit::from(InitError::failed(io_error())),
@@ -706,7 +706,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_compare_by_text() {
+    fn reasons_are_compared_by_text() {
         assert_eq!(Reason::new("deadline"), Reason::DEADLINE);
         assert_eq!(Reason::from(String::from("parent")), Reason::PARENT);
         assert_ne!(Reason::REQUESTED, Reason::SHUTDOWN);

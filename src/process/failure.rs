@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_and_call_errors_read_as_plain_english() {
+    fn the_texts_of_failures_and_call_errors_are_plain_english() {
         for (failure, text) in [
             (Failure::Abandoned, "the handler dropped its `Completion` without an answer"),
             (Failure::TimedOut, "the command was not answered before its deadline"),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_compare_by_variant_and_text() {
+    fn failures_are_compared_by_variant_and_text() {
         let different = [
             Failure::NoHandler("disk".into()),
             Failure::NoHandler("Fetch".into()),

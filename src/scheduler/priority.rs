@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_priority_comes_first_at_its_share_of_attempts() {
+    fn each_priority_comes_first_in_its_share_of_the_attempts() {
         let priorities = PriorityQueues::new();
         assert!(priorities.is_empty() && priorities.last().is_none());
         for n in 0..16 {

@@ -412,7 +412,7 @@ fn a_stop_hook_can_wait_for_its_own_scheduler() {
 /// last handle of the runtime, and this drop must not wait for the helper thread.
 #[test]
 #[cfg(all(feature = "net", not(miri)))]
-fn a_waker_on_the_helper_thread_can_wait_for_its_own_scheduler() {
+fn a_waker_on_the_helper_thread_can_stop_the_scheduler_and_wait_for_its_end() {
     use crate::platform::poller::source::Direction;
 
     struct Last {
@@ -467,7 +467,7 @@ fn a_number_of_workers_above_the_number_of_slots_is_refused() {
 }
 
 #[test]
-fn a_task_can_call_block_on_of_its_own_scheduler_and_of_another_scheduler() {
+fn a_task_can_use_the_method_block_on_of_its_own_scheduler_and_of_another_scheduler() {
     within(|| {
         let (one, two) = (started(1), started(1));
         let (inner_one, inner_two) = (Arc::clone(&one), Arc::clone(&two));
@@ -527,7 +527,7 @@ fn a_task_can_wait_for_all_tasks_that_it_has_spawned() {
 
 /// The woken task is in the `next` slot of the worker that woke the task. No other worker was woken for this task.
 #[test]
-fn a_task_that_blocks_in_another_scheduler_can_wait_for_a_task_of_its_own_scheduler() {
+fn a_task_of_one_scheduler_can_wait_inside_another_scheduler_for_a_task_of_the_first_scheduler() {
     within(|| {
         let (one, two) = (started(2), started(0));
         eventually("both sleep", || asleep(&one, 0) && asleep(&one, 1));

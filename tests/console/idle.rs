@@ -49,7 +49,7 @@ fn attached_consoles_without_requests_cause_no_step_and_no_wake_up() {
 /// 9.6c: the thread of the server answers each request that only reads the state of the runtime. During these requests,
 /// the parked workers of an idle runtime do not wake up, do not search for tasks, and do not run a step.
 #[test]
-fn requests_that_only_read_wake_no_worker() {
+fn read_only_requests_wake_no_worker() {
     const REQUESTS: [&str; 12] = [
         "overview",
         "processes",

@@ -309,7 +309,7 @@ fn the_graph_of_waiting_processes_contains_edges_and_deadlocks() {
 /// 9.6b: the replies state three facts: whether a process checks for requests to yield, whether a process waits for a
 /// closure on the blocking pool, and whether a mailbox grows.
 #[test]
-fn the_replies_contain_yield_checks_blocking_waits_and_growing_mailboxes() {
+fn the_replies_contain_yield_checks_and_waits_for_the_blocking_pool_and_growing_mailboxes() {
     within(60, || {
         let folder = Folder::new();
         let (rt, mut client) = lone(&folder);
@@ -1165,7 +1165,7 @@ fn the_server_ends_with_the_runtime_while_clients_are_attached() {
 /// 9.6a: if the environment variable `PROCESSION_CONSOLE` is set, the runtime opens a socket at the path of the
 /// variable. If the runtime cannot open the socket, the program continues.
 #[test]
-fn the_environment_opens_a_socket() {
+fn an_environment_variable_opens_a_socket() {
     if let Some(prefix) = role() {
         let path = |node: u32| PathBuf::from(format!("{prefix}-{}-{node}", std::process::id()));
         let [one, other] = [1, 2].map(|node| Runtime::builder().workers(0).node(node).build().unwrap());
@@ -1180,7 +1180,7 @@ fn the_environment_opens_a_socket() {
     }
     let folder = Folder::new();
     let prefix = folder.socket().display().to_string();
-    let ran = again_with(the_environment_opens_a_socket, &prefix, 60, |command| {
+    let ran = again_with(an_environment_variable_opens_a_socket, &prefix, 60, |command| {
         command.env("PROCESSION_CONSOLE", format!("{prefix}-%p-%n"));
     });
     ran.passed();

@@ -266,7 +266,7 @@ impl Clone for Bomb {
 /// place may contain many values that panic when dropped, and the process that owns these values may panic too. The
 /// runtime may also be dropped while the runtime stores values that panic when dropped.
 #[test]
-fn values_that_panic_when_dropped_do_not_abort_the_program() {
+fn panics_in_the_drops_of_values_do_not_abort_the_program() {
     if let Some(role) = role() {
         let (_, place) = PLACES[role.parse::<usize>().unwrap()];
         for emptied in [true, false] {
@@ -282,7 +282,7 @@ fn values_that_panic_when_dropped_do_not_abort_the_program() {
         return;
     }
     let failed = |(n, (name, _)): (usize, &(&str, Place))| {
-        let ran = again(values_that_panic_when_dropped_do_not_abort_the_program, &n.to_string(), 60);
+        let ran = again(panics_in_the_drops_of_values_do_not_abort_the_program, &n.to_string(), 60);
         (!ran.status.is_some_and(|status| status.success())).then(|| format!("{name}: {ran:#?}"))
     };
     let failed: Vec<_> = PLACES.iter().enumerate().filter_map(failed).collect();

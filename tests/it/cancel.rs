@@ -133,7 +133,7 @@ fn a_token_notifies_children_before_parents() {
 /// 6.6a, 6.6c: if a process is spawned under a cancelled token, the process is already cancelled when its first step
 /// begins. A child token of a cancelled token is cancelled too.
 #[test]
-fn a_cancelled_token_also_cancels_processes_spawned_later() {
+fn a_cancelled_token_also_cancels_processes_that_are_spawned_later() {
     let rt = lone();
     let token = CancelToken::new();
     let before = token.child();
@@ -285,7 +285,7 @@ fn the_earliest_of_several_deadlines_applies() {
 /// 6.6a, 6.6c: while a token is being cancelled, a tree of processes under this token grows quickly. Every process that
 /// is spawned in this time is cancelled too.
 #[test]
-fn processes_spawned_during_a_cancellation_are_cancelled() {
+fn processes_that_are_spawned_during_a_cancellation_are_cancelled() {
     #[derive(Default)]
     struct Books {
         begun: AtomicUsize,
@@ -546,7 +546,7 @@ fn the_grace_period_of_a_deadline_in_the_past_begins_with_the_cancellation() {
 
 /// 6.2e: a process that is spawned after its deadline is cancelled before its first step.
 #[test]
-fn a_deadline_in_the_past_cancels_before_the_first_step() {
+fn a_deadline_in_the_past_cancels_the_process_before_the_first_step() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let body = async |ctx: Context| Ok::<_, Exit>((ctx.is_cancelled(), ctx.cancelled().await));
     let process = rt.process().deadline(rt.now()).spawn(body).unwrap();

@@ -248,7 +248,7 @@ fn a_hand_written_process_can_set_deadlines() {
 /// completes either with the answer or with the failure `TimedOut`. The process and the handler agree whether the
 /// command was answered in time.
 #[test]
-fn a_deadline_that_races_the_answer_gives_exactly_one_result() {
+fn a_race_of_a_deadline_and_an_answer_gives_exactly_one_result() {
     within(60, || {
         let shelf = Shelf::default();
         let rt = shelf.runtime(2);
@@ -507,7 +507,7 @@ fn cancelling_very_many_commands_with_chosen_tags_takes_linear_time() {
 /// answered command then does not reach its handler. This holds for tags that the process has chosen, and for tags that
 /// the runtime has chosen. The other commands of the step reach their handlers.
 #[test]
-fn a_command_that_is_answered_before_its_dispatch_reaches_no_handler() {
+fn if_a_command_is_answered_before_its_dispatch_the_command_reaches_no_handler() {
     struct First;
     impl Command for First {
         type Reply = u64;
@@ -745,7 +745,7 @@ fn each_of_many_commands_of_a_step_has_its_own_tag_and_answer() {
 /// 3.2a, 3.4a: if a handler's future is ready at its first poll, the runtime creates no task for this future. The
 /// process continues in the same turn.
 #[test]
-fn the_future_of_a_handler_becomes_no_task_if_it_does_not_wait() {
+fn the_future_of_a_handler_becomes_no_task_if_the_future_does_not_wait() {
     let rt = Runtime::builder().workers(0).handle_async(async |c: Ask| c.0 + 1).build().unwrap();
     let body = rt.spawn(async |ctx: Context| {
         let mut n = 0;
@@ -761,7 +761,7 @@ fn the_future_of_a_handler_becomes_no_task_if_it_does_not_wait() {
 /// 3.2a: if a handler's future has to wait, the future becomes a task of the runtime. The awaited event wakes this
 /// task.
 #[test]
-fn the_future_of_a_handler_becomes_a_task_if_it_waits() {
+fn the_future_of_a_handler_becomes_a_task_if_the_future_waits() {
     let rt = Runtime::builder()
         .workers(0)
         .handle_async(async |c: Ask| {
@@ -821,7 +821,7 @@ fn watched(panics: bool, waits: bool) -> (Watch, Arc<AtomicUsize>, mpsc::Receive
 /// 3.2a, 3.3c: no matter how a command ends, the future of its handler is dropped immediately, and is dropped only
 /// once. If the drop of the future panics, no process fails.
 #[test]
-fn the_future_of_a_handler_is_dropped_with_its_command() {
+fn the_future_of_a_handler_is_dropped_with_the_command() {
     for panics in [false, true] {
         for how in 0..6 {
             within(20, move || {
@@ -973,7 +973,7 @@ fn the_future_of_a_cancelled_command_is_dropped_after_its_current_poll() {
 /// 3.2a: a handler's future is dropped before the process receives the answer of this future. If the drop of the future
 /// panics, the process still receives the answer.
 #[test]
-fn the_future_of_a_handler_is_dropped_before_its_answer_arrives() {
+fn the_future_of_a_handler_is_dropped_before_the_answer_arrives() {
     for panics in [false, true] {
         let (watch, _, drops) = watched(panics, false);
         let rt = Runtime::builder().workers(0).handle_async(watch).build().unwrap();
@@ -1407,7 +1407,7 @@ fn a_full_blocking_queue_may_drop_its_oldest_job() {
 /// 3.2a: if a blocking command is cancelled before its closure begins, the closure never runs. If the closure has
 /// already begun, the closure runs to its end.
 #[test]
-fn a_blocking_command_that_is_cancelled_before_it_begins_never_runs() {
+fn a_blocking_command_never_runs_if_it_was_cancelled_before_its_start() {
     within(20, || {
         let gate = Arc::<Gate>::default();
         let ran = Arc::<AtomicUsize>::default();
@@ -1625,7 +1625,7 @@ fn inline_handlers_run_in_the_order_of_their_commands() {
 /// 3.2c, 3.3c: if an inline handler panics, the command fails and the process continues. If a process is killed or
 /// returns while its inline command is in flight, the answer is dropped.
 #[test]
-fn an_inline_handler_may_panic_or_answer_after_its_process_was_killed_or_has_returned() {
+fn an_inline_handler_may_panic_and_may_answer_after_the_end_of_the_calling_process() {
     struct Kill(Pid, Host);
     impl Command for Kill {
         type Reply = Arc<()>;

@@ -278,7 +278,7 @@ fn late_replies_are_counted() {
 /// 9.1d, 9.1e: with `sample_every_step`, the runtime measures the scheduling delay of every turn and the duration of
 /// every step.
 #[test]
-fn every_turn_is_measured_with_sample_every_step() {
+fn the_option_sample_every_step_measures_every_turn() {
     within(60, || {
         for workers in [0, 2] {
             let rt = Runtime::builder().workers(workers).sample_every_step(true).build().unwrap();

@@ -158,7 +158,7 @@ fn an_unobserved_failure_is_printed_on_stderr() {
 
 /// 9.5a: if a join handle, a link, a monitor or a supervisor receives an exit, the exit is not reported.
 #[test]
-fn a_failure_is_not_printed_if_its_exit_is_received() {
+fn no_failure_is_printed_if_a_process_or_a_handle_receives_the_exit() {
     if let Some(role) = role() {
         let counters = run_to_end(Runtime::builder(), |rt| match &*role {
             "joined" => assert!(rt.block_on(rt.spawn(panics)).is_err()),
@@ -182,7 +182,7 @@ fn a_failure_is_not_printed_if_its_exit_is_received() {
         return;
     }
     for role in ["joined", "linked", "monitored", "supervised"] {
-        let ran = again(a_failure_is_not_printed_if_its_exit_is_received, role, 60);
+        let ran = again(no_failure_is_printed_if_a_process_or_a_handle_receives_the_exit, role, 60);
         assert_eq!(reports(&ran.passed().stderr), "", "{role}");
     }
 }

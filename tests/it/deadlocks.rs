@@ -166,7 +166,7 @@ fn several_calls_at_once_are_a_deadlock_if_no_callee_can_answer() {
 /// 9.2e: a process has given its mailbox to another process. The process that has given its mailbox waits in a cycle,
 /// but the process that has received the mailbox will free space in the mailbox. Therefore the cycle is not a deadlock.
 #[test]
-fn a_process_is_not_deadlocked_if_another_process_reads_its_mailbox() {
+fn the_giver_of_a_mailbox_is_not_deadlocked_if_another_process_reads_this_mailbox() {
     let graph = graph_of(|host| {
         let owner = async |ctx: Context<u8>| {
             let (me, mut mailbox) = ctx.split();
@@ -241,7 +241,7 @@ fn a_wait_for_mailbox_space_or_for_an_exit_is_an_edge_of_a_deadlock() {
 /// 9.2e: a parent that waits for the start of a child is deadlocked if the child calls the parent before the child
 /// calls `mark_started`.
 #[test]
-fn a_child_that_calls_its_parent_during_its_start_causes_a_deadlock() {
+fn a_starting_child_that_calls_the_waiting_parent_causes_a_deadlock() {
     let graph = graph_of(|host| {
         let parent = async |ctx: Context<Question>| {
             let child = async |ctx: Context| _ = ctx.call("parent", |reply: Question| reply).await;
@@ -1311,7 +1311,7 @@ fn a_forward_to_another_runtime_has_no_edge() {
 /// 9.2d: a reply is forwarded outside a step. The first forward of the reply only sends the message, and does not
 /// change the callee of the call. A later forward also changes the callee.
 #[test]
-fn outside_a_step_a_later_forward_changes_the_callee_but_the_first_does_not() {
+fn outside_a_step_a_later_forward_changes_the_callee_but_the_first_forward_does_not() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let kept: Arc<Mutex<Option<Question>>> = Arc::default();
     let keeps = |kept: Arc<Mutex<Option<Question>>>| {
@@ -1601,7 +1601,7 @@ fn the_forwarded_reply_of_a_yielded_call_does_not_change_a_call_in_block_on() {
 /// 9.2b, 9.2d: a call of a hand-written process has an edge to the process that must answer. The edge belongs to no
 /// deadlock, because the process also handles messages. When the call ends, the edge disappears.
 #[test]
-fn a_call_of_a_hand_written_process_has_an_edge() {
+fn a_call_by_a_hand_written_process_has_an_edge() {
     /// Line of the assertion in the step.
     const STEP: u32 = line!() + 12;
     /// Makes two calls in its first step, and keeps all requests.

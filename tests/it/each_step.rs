@@ -187,7 +187,7 @@ async fn reach(host: &Host, steps: u64) {
 /// deadline, and leaves no process behind. After that, the drop of the simulation begins a second shutdown, which has
 /// no effect.
 #[test]
-fn a_shutdown_that_begins_at_any_step_stops_processes_in_order() {
+fn a_shutdown_at_any_step_stops_processes_in_order() {
     let mut told = BTreeSet::new();
     for step in 0..120 {
         // The seed selects the steps after which `reach` is polled. The call of `find_map` finds a seed with which

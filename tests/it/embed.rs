@@ -497,7 +497,7 @@ fn no_task_is_lost_if_a_guest_is_dropped_after_its_wake_up() {
 /// 8.1e: a guest is woken for a new task and dropped before its next poll. The task is not lost, because a worker runs
 /// the task.
 #[test]
-fn a_worker_runs_the_task_of_a_guest_that_is_dropped_after_its_wake_up() {
+fn if_a_woken_guest_is_dropped_a_worker_runs_the_task_of_this_guest() {
     within(60, || {
         for _ in 0..if cfg!(debug_assertions) { 200 } else { 2000 } {
             let rt = Arc::new(alone().build().unwrap());

@@ -111,19 +111,19 @@ const MANY: usize = 10_000;
 
 /// 6.3f: ten thousand processes are linked in a ring. When one process fails, every process exits once.
 #[test]
-fn every_process_of_a_ring_of_ten_thousand_exits_once() {
+fn every_process_in_a_ring_of_ten_thousand_processes_exits_once() {
     storm(MANY, |place| vec![(place + 1) % MANY]);
 }
 
 /// 6.3f: ten thousand processes are linked in a chain. When the process at one end fails, every process exits once.
 #[test]
-fn every_process_of_a_chain_of_ten_thousand_exits_once() {
+fn every_process_in_a_chain_of_ten_thousand_processes_exits_once() {
     storm(MANY, |place| if place == 0 { vec![] } else { vec![place - 1] });
 }
 
 /// 6.3f: ten thousand processes are linked in a star. When one of the outer processes fails, every process exits once.
 #[test]
-fn every_process_of_a_star_of_ten_thousand_exits_once() {
+fn every_process_in_a_star_of_ten_thousand_processes_exits_once() {
     storm(MANY, |place| if place == 1 { vec![] } else { vec![1] });
 }
 

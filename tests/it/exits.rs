@@ -118,7 +118,7 @@ fn the_record_of_an_exit_exists_before_the_join_handle_resolves() {
 /// 9.5d: a shutdown cancels and kills all processes. These exits are not recorded, so no older record is removed from
 /// the list. A failure during the shutdown is recorded.
 #[test]
-fn exits_that_a_shutdown_causes_are_not_recorded() {
+fn exits_because_of_a_shutdown_are_not_recorded() {
     within(60, || {
         let rt = Runtime::builder().workers(1).on_crash(|_| ()).build().unwrap();
         let host = rt.host().clone();

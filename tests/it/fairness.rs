@@ -321,7 +321,7 @@ where
 /// 4.2a, 4.6a: if a thread that is not a worker spawns a process, a worker runs this process after at most 61 searches
 /// for other tasks. The length of the local queues does not matter.
 #[test]
-fn a_process_that_another_thread_spawns_waits_for_at_most_61_searches() {
+fn a_process_from_another_thread_runs_after_at_most_61_searches() {
     for workers in WORKERS {
         within(60, move || {
             let rt = with(workers);

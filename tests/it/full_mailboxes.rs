@@ -47,7 +47,7 @@ fn a_call_waits_for_free_space() {
 /// 2.3d: a call that waits for free space ends at its time limit. The request is then not sent. If the mailbox of the
 /// receiver is dropped while the call waits, the call fails.
 #[test]
-fn a_call_that_waits_for_free_space_ends() {
+fn a_call_can_end_while_it_waits_for_free_space() {
     check(0..4, async |host: Host| {
         let (address, mut mailbox) = host.mailbox_with::<Question>(MailboxCapacity::Reject(1));
         drop(address.call(|reply| (0, reply)).start());

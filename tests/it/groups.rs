@@ -56,7 +56,7 @@ async fn change(ctx: &mut Context<u64>, watch: MonitorRef) -> (bool, Pid) {
 /// 2.5e: a process that begins to monitor a group gets the present members. Then the process receives each join and
 /// each leave. The exit of a member counts as a leave, for any exit reason.
 #[test]
-fn a_group_monitor_receives_joins_and_leaves() {
+fn a_group_monitor_receives_each_join_and_each_leave() {
     let rt = lone();
     let host = rt.host().clone();
     let watcher = rt.spawn(async move |mut ctx: Context<u64>| {
@@ -100,7 +100,7 @@ fn a_group_monitor_receives_joins_and_leaves() {
 /// When `Left` arrives, other processes can register the names of the member, and the pid of the member is invalid.
 /// `Down` arrives after `Left`.
 #[test]
-fn the_messages_of_a_member_arrive_before_the_group_reports_its_leave() {
+fn the_messages_of_an_exiting_member_arrive_before_the_event_left() {
     const NAME: Name<Order> = Name::new("late");
     struct Last(Address<u64>);
     impl Drop for Last {

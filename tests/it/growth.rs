@@ -100,7 +100,7 @@ fn a_growing_mailbox_is_found_by_two_explanations() {
 /// than at the first explanation. In one case, the process reads all messages. In the other case, the mailbox has a
 /// capacity, and the process reads only one message.
 #[test]
-fn a_mailbox_that_was_read_in_between_does_not_grow() {
+fn a_mailbox_that_was_read_between_two_explanations_is_not_reported_as_growing() {
     let capacities = [(MailboxCapacity::Unbounded, false), (MailboxCapacity::Reject(9_000), true)];
     for (capacity, reads_one) in capacities {
         for _ in 0..10 {
@@ -174,7 +174,7 @@ fn without_a_change_of_the_time_the_steps_show_whether_a_mailbox_was_read() {
 /// 9.2g: the mailbox of a process in a long step grows. The mailbox of a process that runs steps but never reads its
 /// mailbox grows too. The number of steps changes only for the second process.
 #[test]
-fn the_mailboxes_of_processes_that_run_can_grow() {
+fn the_mailboxes_of_running_processes_can_grow() {
     within(120, || {
         let rt = Runtime::builder().workers(2).build().unwrap();
         let ((begun, has_begun), (open, wait)) = (mpsc::channel(), mpsc::channel::<()>());

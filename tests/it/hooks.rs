@@ -96,7 +96,7 @@ fn the_default_names_of_threads_have_at_most_15_bytes() {
 /// 4.8a: if a hook panics, the runtime continues as if the hook had returned. The drop of the panic payload may panic
 /// too, without any effect.
 #[test]
-fn hooks_that_panic_have_no_effect() {
+fn a_panic_in_a_hook_has_no_effect() {
     struct Grudge;
     impl Drop for Grudge {
         fn drop(&mut self) {
@@ -157,7 +157,7 @@ fn hooks_may_use_their_runtime() {
 /// 4.4a: a park hook or an unpark hook blocks its worker. While one worker is blocked, the other worker runs all tasks
 /// and fires the timers.
 #[test]
-fn a_hook_that_blocks_delays_only_its_worker() {
+fn a_blocking_hook_delays_only_its_worker() {
     for blocks_park in [true, false] {
         within(60, move || {
             let blocks = Arc::new(AtomicBool::new(false));

@@ -204,7 +204,7 @@ fn a_row_shows_the_parent_and_the_state_of_a_process() {
 /// processes. The details also contain the commands in flight by type, the timers, the deadline, and the events that
 /// the process waits for.
 #[test]
-fn the_details_list_the_items_that_a_row_counts() {
+fn the_details_contain_the_items_that_a_row_counts() {
     let scene = Scene::new();
     let nothing = scene.details();
     assert_eq!(bare(&nothing.waits_for), [MESSAGE]);
@@ -265,7 +265,7 @@ fn the_details_list_the_items_that_a_row_counts() {
 /// 9.2b: the details state the events that the process waits for. If the process waits for a foreign future, the
 /// details state no event.
 #[test]
-fn the_details_state_the_events_that_a_process_waits_for() {
+fn the_details_contain_the_events_that_a_process_waits_for() {
     let rt = lone();
     let at = rt.now() + HOUR;
     let sleeps = rt.process().deadline(at).spawn(async |ctx: Context| ctx.sleep(HOUR).await).unwrap();
@@ -371,7 +371,7 @@ fn the_details_contain_the_supervisor_and_the_resources_of_a_process() {
 /// command, the details also contain the time at which the process performed the oldest outstanding command of this
 /// type.
 #[test]
-fn the_details_state_measured_times() {
+fn the_details_contain_measured_times() {
     let keep = |_: Never, completion: Completion<()>| std::mem::forget(completion);
     let rt = Runtime::builder().workers(0).sample_every_step(true).handler(keep).build().unwrap();
     let begin = rt.now();

@@ -528,7 +528,7 @@ fn links_and_monitors_are_set_before_the_child_begins() {
 /// 6.3b, 6.3d: the parent can remove a monitor that `spawn_monitor` has set, like any other monitor. The monitor ends
 /// when the child or the parent exits.
 #[test]
-fn a_monitor_set_by_a_spawn_can_be_removed() {
+fn a_monitor_that_spawn_monitor_has_set_can_be_removed() {
     let rt = lone();
     let body = rt.spawn(async |mut ctx: Context| -> Result<(), Exit> {
         let (child, watch) = ctx.spawn_monitor(async |mut ctx: Context<()>| ctx.receive().await);
@@ -1242,7 +1242,7 @@ fn a_parent_receives_the_exits_of_all_its_children() {
 /// 6.3b: a process causes an event for itself, while its receiver waits inside a future combinator. The combinator
 /// polls only woken futures, so the event must call the waker of the receiver.
 #[test]
-fn an_event_that_a_process_causes_for_itself_wakes_the_receiver_in_a_combinator() {
+fn an_event_from_a_process_to_itself_wakes_the_receiver_in_a_combinator() {
     type Act = fn(&SelfHandle<()>, Pid);
     let acts: [Act; 3] = [
         |me, dead| _ = me.monitor(dead),

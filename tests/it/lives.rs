@@ -440,7 +440,7 @@ fn every_receive_fails_after_a_cancellation() {
 /// 6.2a, 6.2b: during the grace period, a process can still perform commands for its clean-up, and these commands are
 /// answered.
 #[test]
-fn clean_up_commands_are_answered_during_the_grace_period() {
+fn commands_for_a_clean_up_are_answered_during_the_grace_period() {
     timed(async |host, late| {
         let host = host.add_host(HostBuilder::new("adds").handle_async(async |c: Ask| c.0 + 1)).unwrap();
         let body = host.spawn(async |mut ctx: Context| {
@@ -1298,7 +1298,7 @@ fn a_runtime_may_be_dropped_inside_another_runtime() {
 /// 3.2a, 6.5a: a closure waits for a blocking thread when the runtime is dropped. The closure never runs, and the code
 /// that waits for the closure receives an error.
 #[test]
-fn the_caller_of_a_blocking_closure_that_never_runs_gets_an_error() {
+fn if_a_blocking_closure_never_runs_its_caller_gets_an_error() {
     within(10, || {
         let rt = Runtime::builder().workers(1).max_blocking_threads(1).build().unwrap();
         let (release, gate) = mpsc::channel::<()>();

@@ -541,7 +541,7 @@ fn a_call_returns_the_reply_or_the_cause_of_its_failure() {
 /// a server and a hand-written process. The local variables of a body are dropped before the exit of the process is
 /// known.
 #[test]
-fn the_caller_gets_the_exit_of_each_kind_of_process_that_holds_its_reply() {
+fn the_caller_gets_the_exit_of_each_kind_of_process_that_holds_the_reply() {
     type Holds = Reply<u64>;
     #[derive(Clone, Copy)]
     enum How {
@@ -620,7 +620,7 @@ fn the_caller_gets_the_exit_of_each_kind_of_process_that_holds_its_reply() {
 
 /// 2.6b: a step drops a `Reply`, and the process continues. The caller gets `Dropped` at the end of the step.
 #[test]
-fn a_step_that_drops_the_reply_answers_the_call_at_its_end() {
+fn a_step_that_drops_the_reply_answers_the_call_at_the_end_of_the_step() {
     everywhere(async |host| {
         let drops = host.spawn(async |mut ctx: Context<Reply<u64>>| {
             drop(ctx.receive().await?);
@@ -688,7 +688,7 @@ fn a_reply_that_a_policy_drops_does_not_report_the_exit_of_the_sender() {
 
 /// 2.6b: a step drops a `Reply` and then blocks its thread. The caller is notified before the step blocks.
 #[test]
-fn a_step_that_drops_the_reply_and_then_blocks_first_notifies_the_caller() {
+fn a_step_that_drops_the_reply_notifies_the_caller_before_the_step_blocks() {
     within(20, || {
         let rt = Arc::new(Runtime::builder().workers(2).build().unwrap());
         for kind in 0..3 {
@@ -841,7 +841,7 @@ fn a_callee_that_has_watched_its_caller_can_answer() {
 /// 2.6d: a callee polls many futures of the method `closed` with different wakers, and drops these futures. The call
 /// keeps no waker of a dropped future. The exit of the caller wakes a future that was not dropped.
 #[test]
-fn a_dropped_closed_future_leaves_no_waker_in_its_call() {
+fn a_dropped_future_of_the_method_closed_leaves_no_waker_in_the_call() {
     struct Counter(AtomicU64);
     impl std::task::Wake for Counter {
         fn wake(self: Arc<Self>) {
@@ -1019,7 +1019,7 @@ fn a_caller_does_not_take_over_the_failure_of_the_called_process() {
 
 /// 2.3i: the messages that `receive_where` skips keep their order, even if all messages arrive at the same time.
 #[test]
-fn messages_that_a_receive_skips_keep_their_order() {
+fn a_selective_receive_keeps_the_order_of_the_skipped_messages() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let body = async |mut ctx: Context<u32>| -> Result<Vec<u32>, Exit> {
         let mut read = vec![ctx.receive_where(|n| if n == 4 { Ok(n) } else { Err(n) }).await?];

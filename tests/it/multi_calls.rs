@@ -298,7 +298,7 @@ fn a_call_to_a_pool_calls_each_member() {
 
 /// 2.6e: `first`, `quorum` and a time limit work for a group and for a pool.
 #[test]
-fn first_quorum_and_timeout_work_for_groups_and_pools() {
+fn the_methods_first_and_quorum_and_timeout_work_for_groups_and_pools() {
     const GROUP: Group<Reply<Pid>> = Group::new("members");
     let mut simulation = Simulation::new(1);
     let host = simulation.host().clone();

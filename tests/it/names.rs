@@ -71,7 +71,7 @@ fn a_call_resolves_its_name_when_it_is_sent() {
 /// 2.5c: a spawn with a taken name fails. The error contains the pid of the process that has the name, and returns the
 /// body.
 #[test]
-fn a_spawn_with_a_taken_name_fails_and_names_the_holder() {
+fn a_spawn_with_a_taken_name_fails_and_the_error_contains_the_holder() {
     let rt = lone();
     let first = rt.process().name(SUM).spawn(sum).unwrap();
     let alive = rt.processes_alive();

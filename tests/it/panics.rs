@@ -809,7 +809,7 @@ fn a_waker_that_panics_does_not_affect_the_sender() {
 /// this panic panics too when the payload is dropped. A thread sends a message, and this send calls the waker. The
 /// panics do not affect the sender.
 #[test]
-fn a_panic_payload_that_panics_does_not_affect_the_sender() {
+fn a_panic_in_the_drop_of_a_panic_payload_does_not_affect_the_sender() {
     struct ThrowsBomb(AtomicUsize);
     impl Wake for ThrowsBomb {
         fn wake(self: Arc<Self>) {
@@ -1003,7 +1003,7 @@ fn a_process_with_a_waker_that_panics_can_still_exit() {
 /// 4.4a, 8.3b: the kill of a mailbox wakes a task that waits on the mailbox. The waker may poll the mailbox inside its
 /// `wake`. Either this poll reports the kill, or the mailbox later calls the waker `next`.
 #[test]
-fn a_receiver_polled_inside_its_waker_sees_the_kill_or_is_woken_again() {
+fn a_poll_inside_the_waker_of_a_receiver_sees_the_kill_or_the_receiver_is_woken_again() {
     /// A waker whose `wake` method polls the mailbox and passes the waker `next` to this poll.
     struct Eager {
         mailbox: Mutex<Option<Mailbox<u64>>>,
@@ -1048,7 +1048,7 @@ fn a_receiver_polled_inside_its_waker_sees_the_kill_or_is_woken_again() {
 
 /// 4.8a: an observer that panics in every method does not affect the processes.
 #[test]
-fn an_observer_that_panics_changes_nothing() {
+fn a_panic_in_an_observer_changes_nothing() {
     struct PanickingObserver;
     impl Observer for PanickingObserver {
         fn transition(&self, _: &Transition) {

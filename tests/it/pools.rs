@@ -181,7 +181,7 @@ fn the_least_loaded_member_gets_the_message() {
 /// With round robin, the pool sends one message to each member, always in the same order of the members. The pool
 /// ignores the load of the members, but skips a member with a full mailbox.
 #[test]
-fn round_robin_sends_to_the_members_in_turn() {
+fn round_robin_sends_one_message_to_each_member_in_a_fixed_order() {
     let rt = lone();
     let pool = rt.spawn_pool(Pool::new(3, work).round_robin().member_capacity(1));
     rt.block_on(async {
@@ -515,7 +515,7 @@ fn an_exited_member_is_replaced_and_its_unread_messages_are_kept() {
 /// If too many members exit within the period, the pool fails, and its exit contains the cause. The remaining members
 /// of the pool exit too.
 #[test]
-fn a_pool_whose_members_keep_exiting_fails() {
+fn a_pool_fails_if_its_members_exit_too_often() {
     let rt = lone();
     let lives = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&lives);

@@ -129,7 +129,7 @@ fn the_error_for_an_unknown_entry_point_names_the_existing_entry_points() {
 /// 1.1f, 1.3a: `started()` of a body completes when the body has been polled once, or when the body exits. With a
 /// manual start, `started()` waits for `mark_started`.
 #[test]
-fn a_body_starts_with_its_first_poll_or_when_it_marks_its_start() {
+fn a_body_has_started_after_its_first_poll_or_after_it_has_called_mark_started() {
     everywhere(async |host| {
         let plain = host.spawn(async |mut ctx: Context<()>| ctx.receive().await);
         plain.started().await.unwrap();

@@ -391,7 +391,7 @@ fn user_code_can_call_the_runtime_wherever_the_runtime_runs_user_code() {
 /// 11: while the runtime is dropped, the destructors of its values call the runtime. Every call returns, and either
 /// succeeds or is refused.
 #[test]
-fn destructors_can_call_the_runtime_while_it_is_dropped() {
+fn destructors_can_call_the_runtime_during_the_drop_of_the_runtime() {
     within(60, || {
         for (action, act) in ACTIONS {
             let mut stage = Stage::new();
@@ -593,7 +593,7 @@ fn a_waker_may_use_an_event_whose_notification_was_passed_on() {
 /// 11: a process waits for an event of another process. While the event wakes the waiting process, an observer cancels
 /// the other process.
 #[test]
-fn an_observer_may_cancel_a_process_while_its_start_wakes_another_process() {
+fn an_observer_may_cancel_a_process_while_the_start_of_this_process_wakes_another_process() {
     #[derive(Clone, Default)]
     struct Cancels(Arc<Mutex<Option<(Host, Pid, Pid)>>>);
     impl Observer for Cancels {

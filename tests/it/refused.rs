@@ -313,7 +313,7 @@ fn a_refused_first_start_also_fails_the_parent_supervisor() {
 /// continues. If the restart of a stopped child is refused, the supervisor also answers with the refusal, and the child
 /// stays stopped.
 #[test]
-fn a_supervisor_answers_refused_starts_at_run_time() {
+fn at_run_time_a_supervisor_answers_a_refused_start_with_the_refusal() {
     for obstacle in OBSTACLES {
         everywhere(async move |host| {
             let few = obstacle.host(&host);

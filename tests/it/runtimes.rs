@@ -331,7 +331,7 @@ fn the_turns_of_local_processes_are_counted() {
 /// 4.7h: a step waits in `block_on`. Its thread runs another process, and this process blocks. The tasks in the queues
 /// of the outer worker still run.
 #[test]
-fn a_process_that_blocks_on_the_thread_of_a_blocked_step_delays_no_other_process() {
+fn if_a_process_blocks_the_thread_of_a_waiting_step_no_other_process_is_delayed() {
     within(60, || {
         let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).build().unwrap();
         let rt = Arc::new(rt);
@@ -389,7 +389,7 @@ impl Drop for UsesTokio {
 /// tokio.
 #[cfg(feature = "tokio")]
 #[test]
-fn a_future_that_the_ended_runtime_refuses_is_dropped_inside_the_context_of_tokio() {
+fn an_ended_runtime_drops_a_refused_future_inside_the_context_of_tokio() {
     let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let rt = Runtime::builder().workers(0).tokio(tokio.handle().clone()).build().unwrap();
     let host = rt.host().clone();

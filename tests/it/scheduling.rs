@@ -64,7 +64,7 @@ fn the_number_of_workers_has_an_exact_maximum() {
 /// 4.4a, 4.5e: a thread outside the runtime spawns a process on an idle runtime. The thread waits for this process, and
 /// then spawns the next process. If one wake-up is lost, the test hangs.
 #[test]
-fn a_million_processes_spawned_by_an_outside_thread_all_run() {
+fn each_process_runs_if_an_outside_thread_spawns_a_million_processes() {
     within(300, || {
         let rt = with(2);
         let (done, is_done) = mpsc::channel();

@@ -479,7 +479,7 @@ fn the_timeout_of_a_server_is_handled_in_order_relative_to_messages() {
 /// 7.1a, 7.1b: each handler of a server waits, and the mailbox of the server is never empty. The server handles the
 /// messages that were in the mailbox at the deadline, and then the timeout.
 #[test]
-fn a_server_whose_handlers_wait_handles_its_timeout() {
+fn a_server_handles_its_timeout_even_if_each_handler_waits() {
     struct Busy(u64, Instant);
     impl Server for Busy {
         type Message = ();

@@ -560,7 +560,7 @@ fn the_next_state_of_a_worker_comes_after_the_report_of_its_long_step() {
 
 /// 5.2a: an observer that panics affects no process.
 #[test]
-fn an_observer_that_panics_affects_no_process() {
+fn a_panic_in_an_observer_affects_no_process() {
     struct Panics;
     impl Observer for Panics {
         fn transition(&self, _: &Transition) {

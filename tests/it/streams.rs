@@ -663,7 +663,7 @@ fn many_streams_run_concurrently() {
 /// 1.3e: a stream works only inside its own process. If the time limit of a stream has passed before the stream starts,
 /// the stream does not reach its handler.
 #[test]
-fn a_stream_outside_its_process_fails() {
+fn a_stream_fails_outside_its_process() {
     let called = Arc::new(AtomicUsize::new(0));
     let counts = called.clone();
     let rt = Runtime::builder()

@@ -212,7 +212,7 @@ fn children_start_in_order_and_stop_in_reverse_order() {
 /// 6.4b: if one child of a one-for-all supervisor exits, all other children are stopped, from the last to the first.
 /// Then all children are started, from the first to the last.
 #[test]
-fn a_one_for_all_supervisor_restarts_all_children() {
+fn the_strategy_one_for_all_restarts_all_children() {
     everywhere(async |host| {
         let log = Log::default();
         let tree = Supervisor::one_for_all().add(noted(A, &log)).add(noted(B, &log)).add(noted(C, &log));
@@ -228,7 +228,7 @@ fn a_one_for_all_supervisor_restarts_all_children() {
 /// 6.4b: if one child of a rest-for-one supervisor exits, this child and the children after it are restarted. The
 /// children before this child continue to run.
 #[test]
-fn a_rest_for_one_supervisor_restarts_the_later_children() {
+fn the_strategy_rest_for_one_restarts_the_later_children() {
     everywhere(async |host| {
         let log = Log::default();
         let tree = Supervisor::rest_for_one().add(noted(A, &log)).add(noted(B, &log)).add(noted(C, &log));
@@ -368,7 +368,7 @@ fn an_exiting_supervisor_refuses_children() {
 /// 6.1a, 6.4b: if another process has the name of a child, the child is refused, and the refusal contains the pid of
 /// that process. A child with a kept mailbox is refused in the same way.
 #[test]
-fn a_refused_child_reports_the_process_that_has_its_name() {
+fn the_refusal_of_a_child_contains_the_process_that_has_the_same_name() {
     everywhere(async |host| {
         let holder = host.process().name(A).spawn(obey).unwrap();
         let tree = started(&host, Supervisor::one_for_one()).await;
@@ -908,7 +908,7 @@ fn a_requested_restart_during_a_start_delays_the_start_of_the_next_child() {
 /// 6.4b, 6.4f: a one-for-one supervisor receives a request to stop a child that is starting. The start of the
 /// supervisor does not wait for this child.
 #[test]
-fn a_one_for_one_supervisor_does_not_wait_for_the_start_of_a_stopped_child() {
+fn the_strategy_one_for_one_does_not_wait_for_the_start_of_a_stopped_child() {
     within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let slow = Child::new(A, async |_: Context<Do>| std::future::pending::<()>().await);
@@ -1251,7 +1251,7 @@ fn a_shutdown_keeps_to_its_deadline() {
 
 /// 6.5a: during the shutdown of a tree, a supervisor that has not been stopped yet still restarts its children.
 #[test]
-fn a_branch_that_was_not_stopped_yet_restarts_its_children() {
+fn a_supervisor_restarts_its_children_until_a_shutdown_stops_the_supervisor() {
     fn spawn_tree(host: &Host, mended: &Arc<AtomicBool>) -> JoinHandle<(), SupervisorMessage> {
         let below = || Supervisor::one_for_one().child(A, obey);
         let (inside, noted) = (host.clone(), Arc::clone(mended));
@@ -1473,7 +1473,7 @@ fn the_pid_of_a_kept_mailbox_identifies_a_child_that_is_down() {
 /// 6.4b, 6.4f: a child of a one-for-one supervisor does not exit after its cancellation. Meanwhile, the supervisor
 /// restarts, starts and stops the other children without delay.
 #[test]
-fn a_one_for_one_supervisor_delays_no_child_while_it_stops_another_child() {
+fn the_strategy_one_for_one_delays_no_child_while_another_child_stops() {
     const SLOW: Name<()> = Name::new("slow");
     within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();

@@ -559,7 +559,7 @@ fn a_timeout_polls_its_future_first() {
 /// 2.6a, 3.5a: inside a process, a command and a call can have a time limit. Outside the processes, a call can have a
 /// time limit.
 #[test]
-fn commands_and_calls_time_out() {
+fn commands_and_calls_can_have_time_limits() {
     timed(async |host, late| {
         let kept = Arc::new(Mutex::new(Vec::new()));
         let keep = kept.clone();

@@ -506,7 +506,7 @@ impl Write for Slow {
 
 /// 9.3d: a writer that blocks delays no worker. The workers fill their buffers, and count the events that they lose.
 #[test]
-fn a_writer_that_blocks_delays_no_worker() {
+fn a_blocking_writer_delays_no_worker() {
     within(60, || {
         let rt = alone().build().unwrap();
         let before = rt.counters();

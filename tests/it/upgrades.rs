@@ -865,7 +865,7 @@ fn a_second_upgrade_does_not_cancel_an_accepted_upgrade() {
 /// 6.7b: the step of a hand-written process polls the upgrade future of an async body. This upgrade never replaces the
 /// body of another process.
 #[test]
-fn an_upgrade_that_a_hand_written_process_polls_replaces_no_other_body() {
+fn a_poll_of_an_upgrade_by_a_hand_written_process_replaces_no_other_body() {
     type Upgraded = BoxFuture<'static, (Context<()>, Exit)>;
     type Slot = Arc<std::sync::Mutex<Option<Context<()>>>>;
     struct Polls(EntryPoints<(), ()>, Slot, Option<Upgraded>, u32);

@@ -35,7 +35,7 @@ fn urgent_messages_come_first_and_in_order() {
 /// 2.3j: an urgent message also overtakes the messages that the receiver has already taken into its read-ahead buffer.
 /// The test receives with `receive`, `event` and `try_receive`.
 #[test]
-fn an_urgent_message_overtakes_the_read_ahead_buffer() {
+fn an_urgent_message_overtakes_the_messages_that_were_read_ahead() {
     everywhere(async |host| {
         let by_receive = host.spawn(async |mut ctx: Context<u64>| -> Result<_, Exit> {
             let me = ctx.address();
@@ -344,7 +344,7 @@ fn no_message_is_lost_if_urgent_and_normal_messages_arrive_together() {
 /// mailbox. An urgent message that arrives at this time is queued after all urgent messages that are already in the
 /// mailbox.
 #[test]
-fn an_urgent_message_keeps_its_place_while_the_receiver_looks_at_it() {
+fn an_urgent_message_keeps_its_place_while_the_receiver_looks_at_the_message() {
     everywhere(async |host| {
         let body = async |mut ctx: Context<u64>| -> Result<_, Exit> {
             let me = ctx.address();

@@ -267,7 +267,7 @@ impl Process for Waits {
 /// 9.5a, 9.5b: processes form a chain of links, and one process fails. The report names only the process that exits
 /// last. The report contains the cause and the location of the first failure.
 #[test]
-fn a_report_on_a_chain_of_links_names_the_last_process_and_the_first_cause() {
+fn a_report_on_a_chain_of_links_contains_the_last_process_and_the_first_cause() {
     fn links(ctx: Context, depth: u64) -> futures::future::BoxFuture<'static, Result<(), Exit>> {
         async move {
             assert_ne!(depth, 0, "a bomb");

@@ -392,7 +392,7 @@ fn a_sleep_in_a_combinator_is_counted() {
 /// pool. A closure that ends, fails or is dropped is no longer listed. The process does not wait for another process,
 /// so the wait-for graph has no edge for this wait.
 #[test]
-fn a_wait_for_a_closure_on_the_blocking_pool_is_listed_until_it_ends() {
+fn a_wait_for_a_closure_on_the_blocking_pool_is_listed_until_the_closure_ends() {
     within(60, || {
         let rt = Runtime::builder().workers(0).max_blocking_threads(3).build().unwrap();
         let [(open_one, one), (open_two, two), (open_three, three)] = [(); 3].map(|()| mpsc::channel::<()>());

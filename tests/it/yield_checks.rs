@@ -120,7 +120,7 @@ fn a_poll_of_a_cooperative_future_is_a_check() {
 /// 9.2a: if a body pauses between two `cooperative` futures, the inspection states that the body checks for requests to
 /// yield. The body has used the budget of its first step, and is ready for its second step.
 #[test]
-fn a_body_that_pauses_between_cooperative_futures_counts_as_checking() {
+fn the_inspection_shows_that_a_body_of_cooperative_futures_checks_for_requests_to_yield() {
     let rt = lone();
     let pieces = rt.spawn(async |_: Context| {
         for _ in 0..200 {
@@ -140,7 +140,7 @@ fn a_body_that_pauses_between_cooperative_futures_counts_as_checking() {
 /// 9.2a: if a step waits in `block_on`, the thread of the step runs other processes meanwhile. Each check belongs to
 /// the process that performed the check.
 #[test]
-fn a_check_inside_block_on_belongs_to_the_process_that_made_it() {
+fn each_check_inside_block_on_belongs_to_the_process_that_made_the_check() {
     for (outer_checks, inner_checks) in [(true, false), (false, true)] {
         let rt = Arc::new(lone());
         let inside = Arc::clone(&rt);

@@ -210,7 +210,7 @@ fn a_completion_after_the_exit_is_discarded() {
 /// 3.3e: `complete_yield` refuses the pid of an exited process, an unknown tag, the tag of an answered command, and an
 /// answer of the wrong type. The error returns the answer.
 #[test]
-fn an_invalid_answer_to_complete_yield_is_refused() {
+fn the_method_complete_yield_refuses_an_invalid_answer() {
     let shelf = Shelf::default();
     let rt = Runtime::builder().workers(0).handler(shelf.clone()).build().unwrap();
     let (handle, counted) = once(&rt, false);
@@ -367,7 +367,7 @@ fn every_kind_of_handler_can_answer_or_fail_or_panic() {
 
 /// 3.3b: if a completion is dropped without an answer, the command completes with `Abandoned`.
 #[test]
-fn a_command_whose_completion_is_dropped_is_abandoned() {
+fn a_command_is_abandoned_if_its_completion_is_dropped() {
     let rt = Runtime::builder().workers(0).handler(|_: Ask, _: Completion<u64>| {}).build().unwrap();
     let body = rt.spawn(async |ctx: Context| ctx.perform(Ask(1)).await);
     match rt.block_on(body) {
@@ -657,7 +657,7 @@ fn commands_that_a_step_performs_are_outstanding() {
 
 /// 1.2g, 4.8a: a step performs commands and then panics. Each of these commands is still dispatched exactly once.
 #[test]
-fn commands_of_a_step_that_panics_are_dispatched() {
+fn the_commands_of_a_panicking_step_are_dispatched() {
     struct Falls(u64);
     impl Process for Falls {
         type Message = ();

@@ -250,7 +250,7 @@ impl Drop for Panics {
 /// 12.6b: a waker that panics stops neither the worker nor the helper thread. For one batch of events, each of these
 /// threads may call several wakers that panic.
 #[test]
-fn a_waker_that_panics_disturbs_no_other_operation() {
+fn a_panicking_waker_disturbs_no_other_operation() {
     for workers in [0, 1] {
         crate::within(60, move || {
             let rt = crate::with(workers);

@@ -34,7 +34,7 @@ fn names_and_addresses_are_resolved() {
 
 /// 12.2c: an invalid address is an error. The error message names the address, and no lookup starts.
 #[test]
-fn the_error_for_an_invalid_address_names_the_address() {
+fn the_error_for_an_invalid_address_contains_the_address() {
     on_two(async |_| {
         let defect = async |text: &str| {
             let error = TcpStream::connect(text).await.unwrap_err();

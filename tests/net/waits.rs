@@ -53,7 +53,7 @@ async fn connected() -> (TcpStream, TcpStream) {
 /// 9.2b, 12.2a: the details of a process list each socket that the process waits for, with the direction. The
 /// explanation counts the process. After a socket has become ready, the details no longer list this socket.
 #[test]
-fn the_details_list_each_socket_that_a_process_waits_for() {
+fn the_details_contain_each_socket_that_a_process_waits_for() {
     within(60, || {
         let rt = Runtime::builder().workers(0).build().expect("no threads");
         let (listener, udp, (stream, mut peer)) = rt.block_on(async {

@@ -96,7 +96,7 @@ fn a_wake_up_of_a_guest_does_not_wake_the_worker_in_the_poller() {
 /// of the task blocks until the process has run. The cancellation first wakes the worker, and then calls the waker of
 /// the task.
 #[test]
-fn a_cancellation_wakes_the_worker_in_the_poller_before_it_calls_a_foreign_waker() {
+fn a_cancellation_first_wakes_the_worker_in_the_poller_and_then_calls_a_foreign_waker() {
     struct Blocks(Mutex<mpsc::Receiver<()>>);
     impl Wake for Blocks {
         fn wake(self: Arc<Self>) {

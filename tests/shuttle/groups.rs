@@ -126,7 +126,7 @@ scenarios! {
 
     /// Two processes are members of a group and also monitor the group. Both processes are killed concurrently. A third
     /// process receives all changes. The memory of both killed processes is freed.
-    fn members_that_monitor_their_own_group_exit() {
+    fn members_exit_while_they_monitor_their_own_group() {
         let rt = runtime(2);
         let probe = Arc::new(());
         let third = rt.spawn(monitor_until_none);

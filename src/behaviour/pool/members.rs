@@ -405,7 +405,7 @@ mod tests {
     /// not locked.
     #[cfg(not(any(procession_loom, procession_shuttle)))]
     #[test]
-    fn a_closed_mailbox_drops_its_router_without_its_lock() {
+    fn a_closed_mailbox_drops_its_router_while_the_mailbox_is_not_locked() {
         use crate::Address;
 
         /// Router that checks in its `drop` whether its mailbox is closed.
@@ -509,7 +509,7 @@ mod pass_tests {
     /// 6.4g: a pass over the queue stops after the maximum number of forwarded messages. Therefore the total number of
     /// messages that the passes inspect is linear in the length of the queue.
     #[test]
-    fn a_pass_that_has_forwarded_its_maximum_stops() {
+    fn a_pass_stops_after_the_maximum_number_of_forwarded_messages() {
         const MESSAGES: usize = 20_000;
         let rt = Runtime::builder().workers(0).build().unwrap();
         let (kept, mut queue) = rt.mailbox_with::<usize>(MailboxCapacity::Reject(usize::MAX));

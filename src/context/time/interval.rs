@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_missed_tick_policy_computes_the_next_tick() {
+    fn each_policy_for_missed_ticks_computes_the_next_tick() {
         let at = |ms: u64| Instant::from_ns(ms * 1_000_000);
         let ms = Duration::from_millis;
         for (due, now, burst, delay, skip) in [

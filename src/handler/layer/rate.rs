@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_burst_commands_pass_at_even_intervals() {
+    fn commands_pass_at_even_intervals_after_a_burst() {
         let rate = rate(4, Duration::from_millis(100), 3);
         let at: Vec<u64> = pass_times(rate, 7, (0..1_000).map(|n| n * MS)).iter().map(|ns| ns / MS).collect();
         assert_eq!(at, [0, 0, 0, 25, 50, 75, 100]);

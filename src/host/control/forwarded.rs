@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forward_that_has_not_ended_or_was_overtaken_changes_nothing() {
+    fn a_forward_changes_nothing_before_its_end_and_nothing_after_the_end_of_a_later_forward() {
         let replies = Arc::new(ForwardedReplies::default());
         let first = begin(&replies, 10, 2, 3);
         assert_eq!(redirected(&replies, [2]), ([2], 0));

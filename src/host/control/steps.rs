@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_is_not_yet_counted_belongs_to_the_number() {
+    fn the_number_of_steps_includes_a_batch_that_is_not_counted_yet() {
         let (low, batches) = (LowSteps::new(), StepBatches::new());
         (0..1 << BITS).for_each(|_| low.count(|| ()));
         assert_eq!(low.total(&batches), 1 << BITS);

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_record_that_another_thread_removed_makes_room_for_the_next_record() {
+    fn the_next_record_uses_the_place_of_a_record_that_another_thread_removed() {
         let (one, other, mut more) = (WaitRecord::none(), WaitRecord::none(), MoreWaits::default());
         let places = [&one, &other];
         for (removed, kept) in [(1, 2), (2, 1)] {

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_mailbox_that_was_not_read_between_the_readings_grows() {
+    fn a_mailbox_grows_only_if_it_was_not_read_between_the_readings() {
         let pid = pid();
         // The previous reading began when the recent time of the clock was 100.
         let growth = |former, now| {

@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_have_the_pools_name() {
+    fn the_threads_of_a_pool_have_the_name_of_the_pool() {
         let f = Fixture::new(1, 0, LONG);
         let (name, ended) = (Arc::new(Mutex::new(None)), Arc::clone(&f.ended));
         let seen = Arc::clone(&name);
@@ -643,7 +643,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_makes_idle_threads_exit() {
+    fn idle_threads_exit_when_the_pool_is_closed() {
         let f = Fixture::new(2, 0, LONG);
         f.gate.raise();
         assert!(f.run());
@@ -674,7 +674,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_run_inside_the_function_of_the_option_around() {
+    fn the_function_in_the_option_named_around_runs_the_jobs() {
         let entered = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&entered);
         let around: Option<Around> = Some(Arc::new(move |f: &mut dyn FnMut()| {

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_monitor_carried_by_the_child_has_no_watched_reference() {
+    fn a_monitor_that_the_child_carries_has_no_watched_reference() {
         let mut watched = Watched::<u8>::default();
         let (one, other) = (watched.vacant().watch(None), watched.vacant().watch(None));
         assert!(watched.notify(one) && !watched.notify(one) && watched.remove(one).is_none() && watched.collect(one));

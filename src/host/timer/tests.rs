@@ -90,7 +90,7 @@ fn a_key_can_be_stored_as_two_words() {
 }
 
 #[test]
-fn the_recent_time_changes_only_after_more_than_the_slack() {
+fn the_recent_time_changes_only_when_it_is_behind_by_more_than_the_slack() {
     let clock = Clock::virtual_();
     let mut timers = Timers::new(clock.clone(), 0);
     timers.recent_slack = TICK;

@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_added_during_a_descent_go_behind_older_entries() {
+    fn entries_that_are_added_during_a_descent_go_behind_older_entries() {
         let mut wheel = Wheel::new();
         for item in 0..4 {
             wheel.insert(70, item);

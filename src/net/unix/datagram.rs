@@ -426,7 +426,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_error_of_a_full_queue_becomes_would_block_on_each_system() {
+    fn on_each_system_the_error_of_a_full_queue_becomes_the_error_would_block() {
         let would_block = |code| {
             let error = would_block_if_full(io::Error::from_raw_os_error(code));
             error.kind() == io::ErrorKind::WouldBlock

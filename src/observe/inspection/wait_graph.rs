@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn cycles_are_found_and_chains_are_not() {
+    fn cycles_are_found_and_chains_are_not_found() {
         assert_eq!(found(&[], &[]), []);
         assert_eq!(found(&[(1, 2), (2, 3)], &[]), []);
         assert_eq!(found(&[(1, 1)], &[]), [(vec![1], vec![])]);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_needs_its_cancelled_targets_is_stuck_if_one_of_them_is_stuck() {
+    fn a_process_that_needs_all_its_cancelled_targets_is_stuck_if_one_such_target_is_stuck() {
         assert_eq!(found_with(&[(1, 2), (2, 1), (1, 9)], &[], &[1], &[2]), [(vec![1, 2], vec![])]);
         assert_eq!(found_with(&[(1, 8), (1, 2), (2, 1), (1, 9)], &[], &[1], &[2, 8]), [(vec![1, 2], vec![])]);
         assert_eq!(found_with(&[(1, 2), (2, 1), (1, 9)], &[2], &[1], &[2]), []);

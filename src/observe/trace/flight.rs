@@ -674,7 +674,7 @@ mod tests {
 
     /// The copying thread may be suspended between the first reading of the clock and the copy.
     #[test]
-    fn if_all_records_from_before_a_copy_are_overwritten_the_rings_are_copied_again() {
+    fn the_rings_are_copied_again_if_all_records_from_before_the_copy_are_overwritten() {
         let recorder = Recorder::new(1);
         recorder.keep_last_events(FlightRecorder::new().buffer_size(0));
         let ring = recorder.workers[0].get_or_init(|| recorder.new_ring());

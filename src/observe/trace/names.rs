@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_has_the_name_the_type_and_the_entry_point_of_the_process() {
+    fn a_label_contains_the_name_and_the_type_and_the_entry_point_of_the_process() {
         let mut names = Names::new();
         let mut label = |name, type_name, entry| {
             let number = names.number(name, type_name, entry);

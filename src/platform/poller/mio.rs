@@ -303,7 +303,7 @@ mod tests {
 
     /// 12.1b: a call that does not wait may take a wake-up. The next wait of the timekeeper then returns immediately.
     #[test]
-    fn a_wake_up_taken_by_a_call_without_waiting_ends_the_next_wait() {
+    fn the_next_wait_ends_immediately_after_a_call_that_does_not_wait_has_taken_a_wake_up() {
         let poller = poller();
         poller.waker().wake_by_ref();
         assert!(poller.poll(Wait::No, &mut Vec::new()));

@@ -462,7 +462,7 @@ mod tests {
 
     /// 12.3d: an event between the system call and `clear` is not lost.
     #[test]
-    fn an_event_between_a_read_and_its_clear_is_kept() {
+    fn an_event_between_the_system_call_and_the_method_clear_is_kept() {
         for (direction, bits) in [(Direction::Read, bit::READABLE), (Direction::Write, bit::WRITABLE)] {
             let source = source();
             let before = seen(&source, direction);
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn after_urgent_data_a_short_read_does_not_mean_empty() {
+    fn after_urgent_data_a_short_read_does_not_mean_that_the_source_is_empty() {
         let source = waiting();
         event(&source, bit::READABLE | bit::WRITABLE | bit::URGENT);
         BOTH.into_iter().for_each(|direction| source.drained(direction, seen(&source, direction)));

@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn the_empty_place_of_a_message_counts_as_a_message() {
+    fn the_length_of_the_queue_includes_the_empty_place_of_a_message() {
         let mut queue = Bounded::new(OverflowPolicy::DropOldest, 2);
         for message in 0..2 {
             assert!(matches!(queue.push(message, &NeverWoken), Pushed::Stored));

@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_receiver_reads_what_a_hand_written_process_has_taken_and_not_read() {
+    fn the_next_receiver_reads_the_messages_that_a_hand_written_process_has_left_unread() {
         let (inbox, mut taken) = (Inbox::new(MailboxCapacity::Unbounded, None), None);
         let push = |message| {
             let _no_wakes = inbox.push(&NeverWoken, message, || {}).expect("it is open");

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn each_message_that_the_method_take_with_takes_is_counted() {
+    fn the_method_take_with_counts_each_taken_message() {
         let (slot, mut access) = Slot::new();
         let mut taken = Vec::new();
         for n in 1..=3_u64 {

@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_ends_wakes_the_watchers_of_all_its_commands() {
+    fn a_process_wakes_the_watchers_of_all_its_commands_when_it_ends() {
         let (yields, watcher) = (Yields::new(), Arc::new(Watcher(AtomicU32::new(0))));
         let tags = [(); 3].map(|()| start(&yields));
         for tag in tags {

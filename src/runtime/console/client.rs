@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_reads_no_reply_gets_a_deadline_and_its_requests_stay_unread() {
+    fn if_a_client_reads_no_reply_the_client_gets_a_deadline_and_its_requests_stay_unread() {
         let mut client = client(true);
         client.stream.room = 0;
         client.stream.input.push_back(b"a\n".to_vec());

@@ -37,7 +37,7 @@ fn references(value: &Arc<()>) -> usize {
 /// The outcome reaches a join handle that waits before the exit, and a join handle that is polled after the exit. The
 /// body borrows its own local variable across an await.
 #[test]
-fn the_outcome_reaches_the_join_handle_before_and_after_the_exit() {
+fn the_outcome_reaches_a_join_handle_that_is_polled_before_or_after_the_exit() {
     async fn body(mut ctx: Context<Box<u64>>) -> Result<Box<u64>, Exit> {
         let mut sum = Box::new(0);
         let borrowed = &mut sum;

@@ -215,7 +215,7 @@ fn a_thief_takes_the_oldest_new_task() {
 }
 
 #[test]
-fn a_thief_finds_the_batch_too() {
+fn a_thief_also_steals_from_the_batch() {
     let (queues, remote) = Queues::new(QueueOrder::Fifo);
     let (thief, _) = Queues::new(QueueOrder::Fifo);
     for n in 0..LOCAL_FULL + 3 {

@@ -60,7 +60,7 @@ fn a_dropped_guest_passes_its_tasks_on() {
 /// A push chooses a sleeping guest. Therefore the guest counts as searching. At the same time, the guest's own future
 /// is woken. This future waits for a task that only a worker can run.
 #[test]
-fn a_guest_does_not_count_as_searching_while_its_own_future_runs() {
+fn a_guest_is_not_counted_as_a_searching_thread_while_its_own_future_runs() {
     within(|| {
         let scheduler = started(0);
         let waker = Arc::new(Mutex::new(None::<Waker>));
@@ -283,7 +283,7 @@ fn clocked() -> (Clocked, Arc<Scheduler<Job>>) {
 }
 
 #[test]
-fn a_poll_of_a_guest_ends_when_its_time_is_over() {
+fn a_poll_of_a_guest_ends_when_the_time_limit_of_the_poll_is_over() {
     let (clock, scheduler) = clocked();
     let count = Arc::new(Counting::default());
     for (time, most) in [(1, 116), (50, 2), (1_000, 1)] {
@@ -359,7 +359,7 @@ fn a_guest_runs_no_task_after_its_timer_has_fired() {
 
 /// Another thread wakes the future while the future is polled.
 #[test]
-fn a_future_that_another_thread_has_woken_is_polled_before_any_task() {
+fn after_a_wake_up_by_another_thread_the_future_is_polled_before_any_task() {
     within(|| {
         for blocks in [true, false] {
             let (clock, scheduler) = clocked();

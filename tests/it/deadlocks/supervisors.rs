@@ -97,7 +97,7 @@ async fn watches_supervisor(ctx: Context<Reply<()>>) {
 /// child, a second child may wait for the exit of the supervisor. This wait is not a deadlock, because the supervisor
 /// cancels or kills the second child later.
 #[test]
-fn a_child_that_the_supervisor_will_stop_later_is_no_deadlock() {
+fn no_deadlock_is_reported_if_the_supervisor_will_stop_the_waiting_child_later() {
     let hour = Duration::from_secs(3600);
     let rt = Runtime::builder().workers(0).build().unwrap();
     for shutdown in [hour, Duration::MAX] {
@@ -128,7 +128,7 @@ fn a_child_that_the_supervisor_will_stop_later_is_no_deadlock() {
 /// 9.2e: a child was cancelled without a time limit. Later the supervisor stops the child with a time limit. When this
 /// time limit expires, a timer ends the wait, so the wait is not a deadlock.
 #[test]
-fn a_child_that_was_cancelled_before_its_stop_is_no_deadlock() {
+fn no_deadlock_is_reported_if_the_child_was_cancelled_before_the_supervisor_stops_this_child() {
     let hour = Duration::from_secs(3600);
     let rt = Runtime::builder().workers(0).build().unwrap();
     let supervisor = supervise(&rt, hour);

@@ -282,7 +282,7 @@ fn a_waiting_receive_is_refused_when_its_upgrade_fails() {
 /// 6.7b: a replaced mailbox contains messages that it has read ahead. When the replaced mailbox refuses a receive or is
 /// dropped, these messages return to the old body immediately.
 #[test]
-fn messages_read_ahead_by_a_replaced_mailbox_return_to_the_old_body() {
+fn a_replaced_mailbox_gives_its_stored_messages_back_to_the_old_body() {
     for is_dropped in [true, false] {
         within(60, move || {
             // The runtime has no workers, so the process runs only after all messages have arrived.

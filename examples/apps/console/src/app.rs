@@ -664,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_in_one_step_is_busy_since_the_first_reply() {
+    fn the_busy_time_of_a_worker_in_one_step_begins_at_the_first_reply() {
         let mut app = App::new("socket".into());
         let mut reply = |now: u64, polls: u64| {
             let worker = json!({ "worker": 3, "process": "<1.0.1>", "polls": polls });

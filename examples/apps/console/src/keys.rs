@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_its_meaning_only_in_its_views() {
+    fn a_key_has_an_effect_only_in_the_views_that_use_the_key() {
         assert_eq!(command(View::Processes, KeyCode::Char('k')), Some(Command::Kill));
         assert_eq!(command(View::Workers, KeyCode::Char('k')), None);
         assert_eq!(command(View::Workers, KeyCode::Char('q')), Some(Command::Quit));

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_whose_slice_is_open_exists_until_the_end_of_a_recording_that_was_cut_off() {
+    fn a_process_with_an_open_slice_exists_until_the_end_of_a_recording_that_was_cut_off() {
         let bytes = trace();
         let cut_off = Recording::read(&bytes[..bytes.len() * 2 / 3], Limits::default()).unwrap();
         let count = cut_off.events.len();

@@ -601,7 +601,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_off_anywhere_is_read_to_its_last_complete_packet() {
+    fn an_incomplete_file_is_read_to_its_last_complete_packet() {
         let bytes = trace();
         let whole = recording();
         let mut counts = Vec::new();

@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_an_older_server_does_not_know_has_the_value_null() {
+    fn the_value_is_null_for_a_request_that_an_older_server_does_not_know() {
         let refused = |kind: &str| Err(Error::Refused { kind: kind.into(), message: "no".into() });
         assert!(known(refused("unknown_request")).is_ok_and(|reply| reply.is_null()));
         assert!(known(refused("ended")).is_err() && answered(refused("ended")).is_err());
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_names_the_program_the_processes_and_the_workers() {
+    fn the_text_contains_the_program_and_the_processes_and_the_workers() {
         let text = reading(0, "running", 0).text();
         let expected = "demo (process 7), node 1\nup 2.0 s: 1,000 steps, 0 messages, 0 panics\n\
                         ready to run: p50 -, p99 -, p99.9 -\nturn: p50 -, p99 -, p99.9 -\n\

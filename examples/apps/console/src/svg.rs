@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_bars_and_styles_are_rendered_at_their_cells() {
+    fn texts_and_bars_and_styles_are_rendered_at_their_cells() {
         let mut buffer = Buffer::empty(Rect::new(0, 0, 20, 2));
         buffer.set_string(0, 0, "a <b>  c", Style::new().add_modifier(Modifier::BOLD));
         buffer.set_string(10, 0, "R", Style::new().fg(Color::Red).add_modifier(Modifier::REVERSED));

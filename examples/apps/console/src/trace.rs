@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_trace_starts_reads_events_and_ends() {
+    fn a_trace_starts_and_receives_events_and_ends() {
         let mut trace = Trace::of("<1.0.1>");
         let names = |trace: &Trace| trace.requests().iter().map(|(name, _)| *name).collect::<Vec<_>>();
         assert_eq!((names(&trace), trace.stop()), (vec!["trace", "trace_events"], None));

@@ -203,7 +203,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn each_view_has_a_title_tabs_and_keys() {
+    fn each_view_has_a_title_and_tabs_and_keys() {
         for view in View::ALL {
             let mut app = App { view, ..App::new("socket".into()) };
             (app.hello.program, app.hello.program_pid) = ("demo".into(), 7);
@@ -223,7 +223,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn numbers_durations_and_texts_are_short() {
+    fn numbers_and_durations_and_texts_are_short() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(number), ["0", "999", "1,000", "1,234,567"]);
         let times = [0, 999, 1_500, 12_345, 1_500_000, 2_500_000_000, 600_000_000_000, 7_200_000_000_000];
         let texts = times.map(|ns| duration(Duration::from_nanos(ns)));

@@ -265,7 +265,7 @@ fn the_console_reports_the_end_of_a_program_and_continues() {
 }
 
 #[test]
-fn scripts_get_text_or_json_and_an_exit_status() {
+fn a_script_gets_an_exit_status_and_either_text_or_json() {
     let demo = Demo::start("scripts");
     let stdout = |output: &Output| String::from_utf8(output.stdout.clone()).unwrap();
     // At the start of the program, the deadlock does not exist yet. The deadlock arises a moment later.
@@ -442,7 +442,7 @@ fn a_closed_output_is_no_error() {
 
 /// 9.6f: the console shows the live trace of a process, and prints the trace for scripts.
 #[test]
-fn a_process_is_traced_on_the_screen_and_for_scripts() {
+fn a_trace_of_a_process_is_shown_on_the_screen_and_printed_for_scripts() {
     let demo = Demo::start("trace");
     let mut screen = Screen::open_clerk(&demo);
     screen.wait_for("names         clerk-1");

@@ -81,7 +81,7 @@ fn a_child_that_has_started_stays_up_until_a_stop_is_planned() {
 }
 
 #[test]
-fn a_one_for_one_supervisor_restarts_only_the_child_that_exited() {
+fn the_strategy_one_for_one_restarts_only_the_child_that_exited() {
     let mut plan = plan(Strategy::OneForOne, &[Permanent; 3]);
     assert_eq!(bring_up(&mut plan, at(0)), [0, 1, 2]);
     plan.exited(1, Over::Ended, &boom(), at(5), || 0);
@@ -92,7 +92,7 @@ fn a_one_for_one_supervisor_restarts_only_the_child_that_exited() {
 }
 
 #[test]
-fn a_one_for_all_supervisor_stops_children_in_reverse_order_and_starts_all_in_order() {
+fn the_strategy_one_for_all_stops_children_in_reverse_order_and_starts_all_children_in_order() {
     let mut plan = plan(Strategy::OneForAll, &[Permanent; 3]);
     bring_up(&mut plan, at(0));
     plan.exited(1, Over::Ended, &boom(), at(5), || 0);
@@ -107,7 +107,7 @@ fn a_one_for_all_supervisor_stops_children_in_reverse_order_and_starts_all_in_or
 }
 
 #[test]
-fn a_rest_for_one_supervisor_keeps_earlier_children_running() {
+fn the_strategy_rest_for_one_keeps_earlier_children_running() {
     let mut plan = plan(Strategy::RestForOne, &[Permanent; 4]);
     bring_up(&mut plan, at(0));
     plan.exited(1, Over::Ended, &boom(), at(5), || 0);

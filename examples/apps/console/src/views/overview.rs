@@ -135,7 +135,7 @@ mod tests {
     use crate::views::tests::screen;
 
     #[test]
-    fn the_overview_shows_rates_delays_and_gauges() {
+    fn the_overview_shows_rates_and_delays_and_gauges() {
         let overview = |seconds: u64, steps: u64| {
             json!({
                 "now_ns": seconds * 1_000_000_000, "processes_alive": 1_234,

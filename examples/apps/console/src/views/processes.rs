@@ -114,7 +114,7 @@ mod tests {
     use crate::views::tests::screen;
 
     #[test]
-    fn the_table_shows_names_types_states_and_counts() {
+    fn the_table_shows_names_and_types_and_states_and_counts() {
         let mut app = App { view: View::Processes, ..App::new("socket".into()) };
         let row = json!({
             "pid": "<1-8f3a.0.1>", "name": "cache", "type_name": "app::Cache", "state": "Blocked", "priority": "High",

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_shows_the_event_the_threads_and_the_processes() {
+    fn a_moment_shows_the_event_and_the_threads_and_the_processes() {
         let mut player = Player::new(recording());
         let is_third_send = |player: &Player| {
             let event = player.present().unwrap();

@@ -154,7 +154,7 @@ fn a_connection_above_the_limit_waits_until_another_connection_ends() -> Tested 
 
 /// The limit 0 has the same effect as the limit 1.
 #[test]
-fn a_limit_of_zero_connections_accepts_one_connection() -> Tested {
+fn a_server_with_a_limit_of_zero_connections_accepts_one_connection() -> Tested {
     let (rt, address) = started(Config { max_connections: 0, ..Config::default() })?;
     rt.block_on(async {
         read_until(&mut sent(address, HELLO).await?, "hello\n").await?;

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_of_a_command_match_the_place_where_it_runs() {
+    fn the_keys_of_a_command_match_the_place_where_the_command_runs() {
         for spec in TABLE {
             let expected = match spec.run {
                 Run::Key(_) => spec.keys == FIRST,

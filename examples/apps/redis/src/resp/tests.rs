@@ -106,7 +106,7 @@ fn a_large_buffer_is_freed_when_it_is_empty() {
 }
 
 #[test]
-fn the_copy_of_a_batch_begins_after_the_commands_of_the_batch() {
+fn the_remainder_of_a_batch_begins_after_the_complete_commands() {
     let bytes = b"PING\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$2\r\nb";
     for end in 0..=bytes.len() {
         let mut batch = Batch::default();

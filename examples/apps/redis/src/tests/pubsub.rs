@@ -145,7 +145,7 @@ fn a_slow_subscriber_is_disconnected() {
 /// process of the subscriber can run. The process of the subscriber must receive the messages of all publishers in the
 /// turns of this process.
 #[test]
-fn a_subscriber_that_reads_gets_all_messages_of_several_pipelines() {
+fn a_reading_subscriber_gets_all_messages_of_several_pipelines() {
     const COUNT: usize = 10_000;
     let config = Config { limits: Limits { mail: 600_000, ..Limits::default() }, ..config(1) };
     for count in [1, 3] {
@@ -187,7 +187,7 @@ fn no_message_follows_the_end_of_a_subscription() {
 /// The messages in the mailbox exceed the limit of the output. The client reads immediately, so each write sends the
 /// whole output. The connection then continues with the messages that are still in the mailbox.
 #[test]
-fn a_client_that_reads_immediately_receives_more_messages_than_the_output_holds() {
+fn if_a_client_reads_immediately_the_messages_may_exceed_the_limit_of_the_output() {
     let limits = Limits { output: 100, ..Limits::default() };
     simulate(&Config { limits, ..config(1) }, async |world| {
         let (mut subscriber, mut publisher) = (world.connect(), world.connect());

@@ -91,7 +91,7 @@ fn rare_options_get_the_replies_of_redis() {
 
 /// The real Redis 7.0.15 sends the same replies. Redis 7.2 checks all options before Redis applies the first option.
 #[test]
-fn hello_applies_its_options_in_their_order() {
+fn the_hello_command_applies_its_options_in_order() {
     const WRONGPASS: &str = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
     simulate(&config(1), async |world| {
         let mut client = world.connect();

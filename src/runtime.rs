@@ -731,8 +731,8 @@ impl Builder {
     /// of [`on_thread_park`](Self::on_thread_park) and this function in pairs. If the thread finds a task just before
     /// the park, the thread does not park, but still calls both functions.
     ///
-    /// The function may block. Therefore, when a worker is unparked for a task, this worker unparks another worker
-    /// before this worker calls the function. So one message to an idle runtime may unpark several workers.
+    /// The function may block. Therefore, a worker that was unparked for a task first unparks another worker, and then
+    /// calls the function. So one message to an idle runtime may unpark several workers.
     pub fn on_thread_unpark(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.unpark = Some(hook(f));
         self

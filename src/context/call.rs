@@ -511,8 +511,8 @@ impl<T> Call<T> {
         if let Some(pending) = &mut self.pending
             && let RequestStage::Unsent(_) = pending.parts().1.stage
         {
-            // The task does not wait for the answer before the first poll. An answer that arrives before the first poll
-            // must not wake the task.
+            // Until the first poll, the task does not wait for the answer. Therefore an answer that arrives before the
+            // first poll must not wake the task.
             pending.listen_later();
             send(pending, self.limit.is_some());
         }

@@ -51,9 +51,9 @@ pub(crate) struct Control<M> {
     pub(crate) inbox: Inbox<M>,
     /// Record of the first operation that the process waits for: see [`waits`].
     pub(crate) first_wait: WaitRecord,
-    /// Source line that created the latest receive operation. A mailbox has only one receive operation at a time.
-    /// Therefore, if a process waits for a message, the process waits in the operation that this source line has
-    /// created. Only inspections read the line.
+    /// Source line of the latest receive operation. A mailbox has only one receive operation at a time. Therefore, if a
+    /// process waits for a message, the process waits in the receive operation of this source line. Only inspections
+    /// read the line.
     pub(crate) receive_line: AtomicStaticRef<Location<'static>>,
 }
 

@@ -45,7 +45,8 @@
 //! 8. **Close the yields and the timers.** The futures that step 4 drops cancel their own yields and timers. Step 8
 //!    cancels all other yields and timers. Step 8 comes before step 10. Therefore no timer of the process fires after
 //!    step 10 has published the exit. Before step 10, the command handlers can also see that their answers are no
-//!    longer needed. A timer may own a message with a reply. Step 8 notifies the callers of these replies.
+//!    longer needed. A timer may own a message that contains a `Reply`. Step 8 drops the timer, and notifies the caller
+//!    that waits for the reply.
 //! 9. **Enter the state `Complete`.** Step 9 comes before step 10. Therefore a process that receives the exit finds the
 //!    exited process in the state `Complete`.
 //! 10. **Publish the exit** to the list of the last exits, to the observer, to the futures that wait for the exit, to
@@ -249,8 +250,8 @@ impl Host {
         if head.has(flag::KNOWN) { self.namespace().names().release(head.names()) } else { None }
     }
 
-    /// Step 6: counts the exit, leaves the groups and removes the pid. Returns the reference to the control block that
-    /// the pid table owned.
+    /// Step 6: counts the exit, leaves the groups and removes the pid. The pid table owned a reference to the control
+    /// block. Returns this reference.
     #[inline]
     fn remove_exited(&self, head: &Head) -> Option<Ref<dyn AnyControl>> {
         // A mailbox that belongs to no process was not counted as a spawned process.

@@ -185,8 +185,8 @@ pub struct ProcessDetails {
     /// spawn of this process.
     pub monitored_by: Vec<Pid>,
     /// Process that awaits the [`JoinHandle`](crate::JoinHandle) of this process. If several processes have polled the
-    /// handle, this field is the process that polled the handle last. `None` if no process awaits the handle. This
-    /// field never refers to a thread outside the processes.
+    /// handle, this field is the process that polled the handle last. `None` if no process awaits the handle, or if
+    /// code outside the processes has made the most recent poll of the handle.
     pub joined_by: Option<Pid>,
     /// Yields without an answer, by command type, in the order of the type names.
     pub yields: Vec<CommandCount>,

@@ -166,7 +166,8 @@ pub struct BlockingPoolMetrics {
 /// - the last messages of each process: see [`InspectOptions`](crate::observe::InspectOptions). The field
 ///   [`ProcessDetails::memory`](crate::observe::ProcessDetails::memory) of one process includes the last messages and
 ///   the mailbox of this process.
-/// - the copies of events and their texts that exist while a trace, a flight record or a console reads the rings
+/// - the copies of events, and the copies of the texts of these events. These copies exist only while a trace, a flight
+///   record or a console reads the rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct MemoryMetrics {
@@ -349,7 +350,7 @@ impl RuntimeMetrics {
     }
 }
 
-/// Names of the labels of the metrics.
+/// Label names that the metrics of this crate use.
 const OWN_LABELS: [&str; 5] = ["command", "le", "state", "structure", "worker"];
 
 /// Checks the labels that a program adds to all samples.

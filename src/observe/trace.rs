@@ -409,10 +409,10 @@ impl Recorder {
 pub(crate) enum EventKind {
     /// The first event of a turn. If the limit is reached, this event and all other events of the turn are discarded.
     FirstOfTurn,
-    /// An event that occurs during a recorded turn. The event is discarded only if the limit is exceeded by `IN_TURN`
-    /// records. The caller may hold a lock.
+    /// An event that occurs during a recorded turn. The event is discarded only if the writer has already written
+    /// `IN_TURN` records beyond its limit. The caller may hold a lock.
     InTurn,
-    /// A wake-up. The event is discarded only if the limit is exceeded by `AFTER_TURN` records.
+    /// A wake-up. The event is discarded only if the writer has already written `AFTER_TURN` records beyond its limit.
     Wake,
     /// An event of a recorded turn: the beginning of a step, the change to the state `Blocked`, `Idle` or `Complete`,
     /// or the exit of a process. An exit that ends a trace also has this kind. The event is never discarded.

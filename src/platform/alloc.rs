@@ -232,7 +232,8 @@ const fn size_of_layout(layout: Layout) -> Option<usize> {
 #[inline]
 pub(crate) unsafe fn take(layout: Layout) -> NonNull<u8> {
     let Some(size) = size_of_layout(layout) else {
-        // SAFETY: `alloc` needs a layout whose size is not 0, and the caller guarantees this size.
+        // SAFETY: `alloc` needs a layout whose size is not 0. The caller guarantees that the size of the layout is not
+        // 0.
         let block = unsafe { alloc(layout) };
         return NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout));
     };

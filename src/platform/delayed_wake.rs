@@ -39,9 +39,10 @@ impl Delayed {
     }
 }
 
-/// Calls `f`. Then, in this order: queues the processes that this thread has woken during `f`, wakes the runners, and
-/// calls the other foreign wakers that this thread has [collected](collect). If calls of `delay` are nested, only the
-/// outermost call performs these three steps. `f` must not panic.
+/// Calls `f`. After that, this function queues the processes that this thread has woken during `f`. Then the function
+/// wakes the runners. In the last step, the function calls the other foreign wakers that this thread has
+/// [collected](collect). If calls of `delay` are nested, only the outermost call performs these three steps. `f` must
+/// not panic.
 pub(crate) fn delay<R>(f: impl FnOnce() -> R) -> R {
     let begins = THIS_THREAD.with(|this| !this.delays.replace(true));
     let result = f();

@@ -206,8 +206,9 @@ impl<T: ?Sized> Iterator for Clones<T> {
     #[inline]
     fn next(&mut self) -> Option<Ref<T>> {
         self.left = self.left.checked_sub(1)?;
-        // SAFETY: before the subtraction, the iterator owned one strong count more than the new value of `left`. The
-        // returned reference takes over this strong count.
+        // SAFETY: the iterator owns one strong count for each reference that the iterator has not returned yet, and
+        // `left` counts these references. The subtraction has removed one reference from `left`. The returned reference
+        // takes over the strong count of this reference.
         Some(unsafe { Ref::from_at(self.at) })
     }
 }

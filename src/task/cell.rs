@@ -362,8 +362,8 @@ impl<M: Send + 'static, T, S: Schedule> CellBase<M, T, S> {
         } else {
             join.settle(output, failure);
         }
-        // This call records in the metrics that the exit has ended. The call comes after `settle`, which wakes the task
-        // that awaits the join handle.
+        // The call `end_exit` increments the number of completed exits in the metrics. The call comes after `settle`,
+        // which wakes the task that awaits the join handle.
         join.control.head.host().shared().metrics.end_exit();
         // SAFETY: `end` requires the right to run the process. The caller has passed this right to this function, and
         // the right no longer exists as a value. Therefore no other code can use this right. This function does not

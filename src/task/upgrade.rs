@@ -330,8 +330,9 @@ mod tests {
         Runtime::builder().workers(0).build().unwrap()
     }
 
-    /// During the trial period of the new receiver, the receiver waits with a waker that owns a reference to the
-    /// process. After the trial period, the receiver waits with the waker of the task.
+    /// A new receiver waits during its trial period and also after its trial period. During the trial period, the waker
+    /// of the receiver owns a reference to the process. After the trial period, the receiver waits with the waker of
+    /// the task.
     #[test]
     fn an_upgraded_process_is_freed_after_its_exit() {
         let rt = without_workers();

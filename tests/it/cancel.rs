@@ -819,9 +819,9 @@ fn a_receive_in_a_cancelled_process_fails_even_after_a_dropped_event_future() {
     });
 }
 
-/// 4.6b, 6.2a: a cancelled body ignores its cancellation. Because of the cancellation, the futures that the body awaits
-/// fail or resolve immediately. Nevertheless, other tasks run between the turns of the body. The body is killed after
-/// the grace period.
+/// 4.6b, 6.2a: a cancelled body ignores its cancellation and awaits further futures. Each of these futures fails or
+/// resolves immediately, because the body is cancelled. Nevertheless, other tasks run between the turns of the body.
+/// The body is killed after the grace period.
 #[test]
 fn a_body_that_ignores_its_cancellation_in_a_loop_is_killed() {
     type Once = fn(&mut Context<()>) -> BoxFuture<'_, ()>;

@@ -1239,8 +1239,9 @@ fn a_parent_receives_the_exits_of_all_its_children() {
     assert_eq!(told[1..], ["linked exited normally", "other", "other exited normally"]);
 }
 
-/// 6.3b: a process causes an event for itself, while its receiver waits inside a future combinator. The combinator
-/// polls only woken futures, so the event must call the waker of the receiver.
+/// 6.3b: the mailbox of a process waits inside a future combinator. Meanwhile, the process itself causes an event, and
+/// this event arrives in the same mailbox. The combinator polls only woken futures, so the event must call the waker of
+/// the mailbox.
 #[test]
 fn an_event_from_a_process_to_itself_wakes_the_receiver_in_a_combinator() {
     type Act = fn(&SelfHandle<()>, Pid);

@@ -404,7 +404,7 @@ fn an_attached_receiver_is_dropped_when_it_is_killed() {
     assert_eq!(Arc::strong_count(&wire.0), 1);
 }
 
-/// Calls a function when it is dropped.
+/// A value whose destructor calls a function.
 struct OnDrop(Option<Box<dyn FnOnce() + Send>>);
 
 impl OnDrop {

@@ -416,9 +416,10 @@ fn an_unpolled_run_future_is_dropped_inside_the_context_of_tokio() {
     assert!(was_inside.load(Ordering::SeqCst));
 }
 
-/// 6.5a, 6.4c: a child of a supervisor belongs to another runtime. A shutdown of that runtime cancels the child,
-/// because no supervisor of that runtime cancels this child. The supervisor then cannot start the child again. This
-/// refusal counts towards the restart intensity, and is not treated as a shutdown of the supervisor's own runtime.
+/// 6.5a, 6.4c: a supervisor belongs to one runtime, and its child belongs to another runtime. A shutdown of the child's
+/// runtime cancels the child directly, because the child has no supervisor in that runtime. The supervisor then cannot
+/// start the child again. This refusal counts towards the restart intensity, and is not treated as a shutdown of the
+/// supervisor's own runtime.
 #[test]
 fn a_shutdown_cancels_a_child_whose_supervisor_belongs_to_another_runtime() {
     let (mut early, mut late) = early_and_late();

@@ -323,8 +323,8 @@ fn a_sleep_after_a_dropped_sleep_ends_at_its_own_deadline() {
                 let until = ctx.now() + ms(8);
                 assert!(ctx.timeout(ms(8), std::future::pending::<()>()).await.is_err());
                 late.check(ctx.now(), until);
-                // The second sleep is created before the first sleep is dropped. The second sleep is polled for the
-                // first time after the first sleep was dropped.
+                // The second sleep is created before the first sleep is dropped. The first poll of the second sleep
+                // comes after the drop of the first sleep.
                 let (first, second) = (ctx.sleep(ms(2)), ctx.sleep(ms(6)));
                 let until = second.deadline();
                 let mut first = Box::pin(first);

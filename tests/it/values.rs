@@ -216,7 +216,7 @@ fn names_are_keys_of_a_map() {
     assert_eq!(texts, [pid.to_string(), String::from("one")]);
 }
 
-/// 11: the errors of this crate, `&str` and `String` convert into an `Exit`.
+/// 11: three kinds of values convert into an `Exit`: an error of this crate, a `&str` and a `String`.
 #[test]
 fn errors_and_texts_convert_into_an_exit() {
     fn build() -> Result<Runtime, Exit> {

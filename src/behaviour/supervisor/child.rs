@@ -464,7 +464,8 @@ impl Future for NextReport {
             }
         }
         let exit = ready!(instance.ended.as_mut().poll(cx));
-        // The instance may have started and exited between the two polls. The start is then the next report.
+        // The instance may have started and exited between the poll of `started` and the poll of `ended`. In this case,
+        // this function reports the start now, and reports the exit in the next report.
         if let Some(mut started) = instance.started.take()
             && started.poll_without_budget(cx) == Poll::Ready(Ok(()))
         {

@@ -4,9 +4,9 @@
 //! request.
 //!
 //! Usually, the task of a process makes a call, and then waits only for the answer. Therefore, if a process makes a
-//! call in its turn, its task is immediately registered as the listener of the slot. The answer wakes the listener. The
-//! registered task needs no lock to wait for the answer. If the callee has already dropped its half, the task also
-//! needs no lock to take the answer.
+//! call during a turn, the task of the process is immediately registered as the listener of the slot. The answer wakes
+//! the listener. The registered task needs no lock to wait for the answer. If the callee has already dropped the
+//! `ReplySender`, the task also needs no lock to take the answer.
 
 use std::ops::Deref;
 use std::task::Waker;

@@ -411,8 +411,8 @@ mod tests {
         assert_eq!((reads.load(Ordering::SeqCst), limit.tap.state.lock().attended), (0, false));
     }
 
-    /// Returns the times at which `count` commands pass. All commands are in the queue from the beginning. The schedule
-    /// is checked only at the times in `looks`.
+    /// Returns the times at which the schedule lets `count` commands pass, one time for each command. All commands are
+    /// in the queue from the beginning. The schedule is checked only at the times in `looks`.
     fn pass_times(rate: Rate, count: usize, looks: impl Iterator<Item = u64>) -> Vec<u64> {
         let (mut schedule, mut pass_times) = (Schedule::default(), Vec::new());
         for ns in looks {

@@ -219,8 +219,8 @@ impl Selection {
         recorder.with_type(label, |type_name| self.filter.selects(process, type_name))
     }
 
-    /// Adds a process with this label, or without a label if the process does not exist. Returns whether the filter
-    /// selects the process.
+    /// Adds a process to the set of the selected processes or to the set of the other processes. `label` is the label
+    /// of the process, or `None` if the process does not exist. Returns whether the filter selects the process.
     fn add(&mut self, process: u64, label: Option<u32>, recorder: &Recorder) -> bool {
         let selects = label.is_some_and(|label| self.has_selected_type(process, label, recorder));
         if selects {

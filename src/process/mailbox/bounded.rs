@@ -165,7 +165,8 @@ pub(super) struct Bounded<M> {
     senders: Senders,
     /// The messages of the waiting senders.
     waiting_messages: Slab<M>,
-    /// The task that the caller must wake, because the most recent `pop` or `settle` made room in the mailbox.
+    /// Task that has waited for room in the mailbox. The most recent `pop` or `settle` has made room, so the caller
+    /// must wake this task.
     room_waiter: Option<RoomWaiter>,
     /// Waker of a task that waits for room and has stored no message in this mailbox.
     watcher: Option<Waker>,
@@ -371,8 +372,8 @@ impl<M> Bounded<M> {
         waker
     }
 
-    /// Takes the task that the caller must wake, because the most recent [`pop`](Self::pop) or
-    /// [`settle`](Self::settle) made room in the mailbox.
+    /// Takes the task that has waited for room in the mailbox. The most recent [`pop`](Self::pop) or
+    /// [`settle`](Self::settle) has made room, so the caller must wake this task.
     pub(super) fn take_room_waiter(&mut self) -> Option<RoomWaiter> {
         self.room_waiter.take()
     }
@@ -436,9 +437,9 @@ impl<M> Bounded<M> {
         self.high = self.high.max(self.queue.len());
     }
 
-    /// Moves all messages out of the queue, and then admits waiting senders until the queue is full. Returns the tasks
-    /// that the caller must wake, because the mailbox now has room. These tasks are the admitted senders and, if there
-    /// is still room, the task that waits for room.
+    /// Moves all messages out of the queue, and then admits waiting senders until the queue is full. The mailbox now
+    /// has room, so the caller must wake the returned tasks. These tasks are the admitted senders and, if there is
+    /// still room, the task that waits for room.
     pub(super) fn drain_into(&mut self, queue: &mut VecDeque<M>) -> Vec<RoomWaiter> {
         self.first += self.queue.len() as u64;
         self.took();

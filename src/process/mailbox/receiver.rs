@@ -15,15 +15,15 @@ use crate::process::state::current::InTurn;
 /// The receiver that requests a message. If there is no message, the receiver waits.
 #[derive(Debug)]
 pub(crate) enum Reader {
-    /// The receiver is the process's own task, and the current thread is in a turn of the process.
+    /// The process's own task polls the receiver directly, and the current thread is in a turn of the process.
     Task {
         receiver_turn: ReceiverTurn,
         /// Whether the task may open the slot. If the steps of the process are counted, the task does not open the
         /// slot. An open slot may cause an unnecessary wake-up, and the step after this wake-up would be counted.
         may_open_slot: bool,
     },
-    /// The receiver is not polled as the process's own task. A combinator, another thread or another process polls the
-    /// receiver with this waker.
+    /// A combinator, another thread or another process polls the receiver with this waker. The process's own task does
+    /// not poll the receiver directly.
     Other(Waker),
 }
 

@@ -1,5 +1,5 @@
-//! Search of a worker for tasks outside its own queues. The worker steals from other workers, and takes tasks from the
-//! shared queues.
+//! A worker searches for tasks outside its own queues. The worker steals tasks from other workers, and takes tasks from
+//! the shared queues.
 
 use crossbeam_deque::Steal;
 

@@ -24,7 +24,7 @@ impl App {
         self.ask(question, (action, all))
     }
 
-    /// The row of the process that an action changes.
+    /// Returns the row of the process that the user has selected. An action changes this process.
     fn selected_row(&self) -> Option<&Row> {
         match self.view {
             View::Process => self.details.as_ref().map(|details| &details.info),

@@ -154,7 +154,7 @@ impl Pipeline {
     }
 
     /// Adds a command, or the part of a command that concerns one key. `command` is the index of the command name in
-    /// the list of all arguments of the batch, so each command has a different number.
+    /// the list of all arguments of the batch. Each command of the batch has a different index.
     fn push(&mut self, key: &[u8], args: Request, run: ShardFn, command: u32) -> u16 {
         let hash = hash(&self.hasher, key);
         // The table in the shard uses the lowest and the highest bits of the hash, so this selection uses the middle

@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_announces_its_sleep_ends_its_search() {
+    fn a_worker_ends_its_search_when_it_announces_its_sleep() {
         let idle = Idle::new(4);
         assert!(idle.start_searching(8) && idle.start_searching(8));
         idle.announce(3, true);

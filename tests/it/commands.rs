@@ -1770,7 +1770,7 @@ fn an_inline_command_may_move_to_another_waker_or_thread() {
 /// 1.3d, 3.2a, 3.5a: while the handler of a command waits, the command is in flight. After the dispatch, the process
 /// can set a time limit, cancel the command, or detach the command.
 #[test]
-fn a_command_whose_handler_waits_is_in_flight() {
+fn a_command_is_in_flight_while_its_handler_waits() {
     struct CountsDrop(Arc<AtomicUsize>);
     impl Drop for CountsDrop {
         fn drop(&mut self) {

@@ -1017,10 +1017,10 @@ fn the_builder_enters_the_context_of_tokio() {
 /// worker thread and each thread of the blocking pool runs its main function exactly once. If the function has not
 /// called the closure, the runtime prints one line to stderr.
 #[test]
-fn a_thread_wrapper_that_calls_its_closure_wrongly_costs_no_thread() {
+fn each_thread_runs_once_even_if_the_thread_wrapper_misuses_its_closure() {
     let Some(case) = subprocess::role() else {
         for (case, lines) in [("panics", 1), ("returns", 1), ("calls twice", 0), ("panics later", 0)] {
-            let ran = subprocess::again(a_thread_wrapper_that_calls_its_closure_wrongly_costs_no_thread, case, 60);
+            let ran = subprocess::again(each_thread_runs_once_even_if_the_thread_wrapper_misuses_its_closure, case, 60);
             let printed = ran.passed().stderr.matches("`Builder::wrap_threads` did not call").count();
             assert_eq!(printed, lines, "{case}: {ran:#?}");
         }

@@ -1125,7 +1125,7 @@ fn a_row_is_serialized_as_a_struct() {
 /// 4.7j, 9.2b: the memory of a process includes the queue of a mailbox with a capacity. After a burst, the mailbox
 /// frees this queue.
 #[test]
-fn the_queue_of_a_bounded_mailbox_counts_as_memory() {
+fn the_memory_of_a_process_includes_the_queue_of_a_bounded_mailbox() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let body = async |mut ctx: Context<u64>| {
         for _ in 0..10_000 {

@@ -664,7 +664,7 @@ fn a_kill_by_another_thread_takes_effect_when_the_step_returns() {
 /// 6.5a, 6.5b: during a shutdown, the runtime refuses requests from outside, but answers commands for the clean-up.
 /// After the shutdown, every request is refused, and messages and bodies are returned to the caller.
 #[test]
-fn a_shutdown_refuses_new_work_and_waits_for_clean_up() {
+fn a_shutdown_refuses_new_work_and_answers_commands_for_the_clean_up() {
     within(30, || {
         let shelf = Shelf::default();
         let rt = Runtime::builder().workers(2).handler(shelf.clone()).build().unwrap();

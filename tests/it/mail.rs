@@ -246,7 +246,7 @@ fn unread_messages_become_dead_letters() {
 
 /// 2.3e: a message that a process sends just before it exits is delivered before the exit of the process is reported.
 #[test]
-fn a_message_sent_before_an_exit_arrives_before_the_exit_is_reported() {
+fn messages_arrive_before_the_report_of_the_exit_of_their_sender() {
     everywhere(async |host| {
         for _ in 0..200 {
             let (to, mut mailbox) = host.mailbox::<u64>();

@@ -315,7 +315,7 @@ fn a_second_registration_of_a_descriptor_is_refused() {
 /// 12.2b: when a descriptor in blocking mode is registered, the descriptor becomes non-blocking. So a read of this
 /// descriptor does not block the thread.
 #[test]
-fn a_blocking_descriptor_becomes_non_blocking() {
+fn the_registration_of_a_descriptor_turns_off_its_blocking_mode() {
     on_two(async |rt| {
         let (one, mut other) = std::os::unix::net::UnixStream::pair()?;
         let mut one = Async::new(one)?;

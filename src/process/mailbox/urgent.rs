@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_of_a_bounded_mailbox_counts_as_memory() {
+    fn the_memory_of_a_bounded_mailbox_includes_its_queue() {
         let inbox = Inbox::new(MailboxCapacity::Reject(1_000), None);
         let before = inbox.figures().bytes;
         for message in 0..1_000_u64 {

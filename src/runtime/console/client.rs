@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_answered_in_order_however_the_bytes_arrive() {
+    fn lines_are_answered_in_order_no_matter_how_the_bytes_arrive() {
         let mut client = client(true);
         assert_eq!(run(&mut client), (TurnResult::Blocked, "hi\n".into()));
         for piece in ["on", "e\ntwo\nth", "r", "ee\n", "four"] {

@@ -75,7 +75,7 @@ fn send_to_all(addresses: Vec<Address<Message>>, mut stale: Vec<Mailbox<Message>
 /// 6.7b: the new body of an upgrade sends its mailbox to another thread and then fails. After this failure, only the
 /// old body receives messages.
 #[test]
-fn a_mailbox_that_a_failed_upgrade_gave_away_gets_no_messages() {
+fn a_mailbox_that_was_given_away_gets_no_messages_after_a_failed_upgrade() {
     within(120, || {
         let rt = two();
         let (give, given) = mpsc::channel();
@@ -169,7 +169,7 @@ fn gives_away<M: Send + 'static>(give: mpsc::Sender<Mailbox<M>>) -> EntryPoints<
 /// process to another thread. From the next step on, the process reads its events itself. The mailbox on the other
 /// thread gets no messages.
 #[test]
-fn a_mailbox_that_a_delegated_step_gave_away_gets_no_messages() {
+fn a_mailbox_that_was_given_away_gets_no_messages_after_the_delegated_step() {
     within(120, || {
         let rt = two();
         let (give, given) = mpsc::channel();
@@ -320,7 +320,7 @@ fn a_replaced_mailbox_gives_its_stored_messages_back_to_the_old_body() {
 /// 6.7a: a new body sends its mailbox to another thread before the upgrade has completed. If the upgrade then succeeds,
 /// this mailbox is the receiver.
 #[test]
-fn a_mailbox_that_a_new_body_gave_away_receives_messages() {
+fn a_mailbox_that_was_given_away_receives_messages_after_the_upgrade() {
     within(60, || {
         let rt = two();
         let (give, given) = mpsc::channel();

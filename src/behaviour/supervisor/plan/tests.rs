@@ -61,7 +61,7 @@ fn each_child_starts_after_the_previous_child_has_started() {
 }
 
 #[test]
-fn a_child_that_has_started_stays_up_until_a_stop_is_planned() {
+fn a_started_child_stays_up_until_a_stop_is_planned() {
     let mut plan = plan(Strategy::OneForAll, &[Permanent; 2]);
     assert!(!plan.is_up_with_no_stop_planned(0), "the child is due");
     assert_eq!(next(&mut plan, at(0)), [Start(0)]);

@@ -6,7 +6,7 @@ use crate::server::Config;
 
 /// A shard that fails is restarted without its keys. The other shards keep their keys, and the connections continue.
 #[test]
-fn a_shard_that_fails_loses_only_its_keys() {
+fn a_failed_shard_loses_only_its_keys() {
     simulate(&config(2), async |world| {
         let mut client = world.connect();
         for n in 0..100 {

@@ -130,8 +130,8 @@
 //!   added hook prints nothing for a panic that does not end the program.
 //! - **Memory.** If memory runs out, the program aborts with a message. No operation of the runtime returns an error
 //!   for exhausted memory.
-//! - **Threads.** A runtime has 48 slots. Each worker, each replacement thread and each guest thread takes one slot. A
-//!   guest thread is a thread inside [`Runtime::run`] or [`Runtime::block_on`].
+//! - **Threads.** A runtime has 48 slots. Therefore at most 48 workers, replacement threads and guest threads run tasks
+//!   at the same time. A guest thread is a thread inside [`Runtime::run`] or [`Runtime::block_on`].
 //! - **Fork.** The child of a `fork` has only the thread that called `fork`. Because the child has no worker thread, no
 //!   process of the runtime runs in the child. In the child, a call into the runtime may wait forever for a lock that
 //!   another thread held at the time of the `fork`. The child may start another program, or exit with `_exit`. The

@@ -14,8 +14,8 @@
 //! | a command fails with `NoHandler` | [A command has no handler](#a-command-has-no-handler) |
 //! | the compiler reports an error in the code of a body | [The code does not compile](#the-code-does-not-compile) |
 //!
-//! Each section begins with the call that shows the cause, and then shows the output of this call. Then the section
-//! shows the view of the console for this symptom. In the outputs, the pids and the paths of types are shortened.
+//! Most sections begin with the call that shows the cause, and with the output of this call. Then they show the view of
+//! the console for the symptom. In the outputs, the pids and the paths of types are shortened.
 //!
 //! These tools help with all symptoms:
 //!
@@ -190,7 +190,7 @@
 //! [`RuntimeMetrics`](crate::observe::RuntimeMetrics) documents each metric, the unit of the metric, and the place at
 //! which the runtime counts the metric. For each question, this table shows the metric that answers the question:
 //!
-//! | question | figure |
+//! | question | metric |
 //! |---|---|
 //! | How long does a runnable process wait for a worker? | the quantiles of [`scheduling_delay`](crate::observe::Distributions::scheduling_delay); above 1 ms, the workers are overloaded or blocked |
 //! | Which work occupies the workers for a long time? | [`step_time`](crate::observe::Distributions::step_time); a long p99.9 with a short p50 means that some steps contain a long computation without an `await` |
@@ -658,8 +658,8 @@
 //! # No reactor is running
 //!
 //! The process awaits a future of tokio, but its thread is not in the context of a tokio runtime. The record of the exit
-//! contains the panic message of tokio. For most types of tokio, the record also contains the source line that created
-//! the future:
+//! contains the panic message of tokio. For a timer of tokio, the record also contains the source line that created the
+//! future. For a socket or a file, the record contains a source line of tokio instead:
 //!
 //! ```
 //! # use procession::{Context, Runtime};

@@ -389,7 +389,7 @@ pub fn read_elsewhere() {
     join(sender);
 }
 
-/// Polls a receiver on this thread until a new receiver replaces the polled receiver, but at most `polls` times. Each
+/// Polls a receiver on this thread until another receiver replaces the polled receiver, but at most `polls` times. Each
 /// poll uses a new waker. Returns the received messages.
 fn poll_elsewhere(mail: &Mail, front: &mut ReadAhead<u32>, polls: usize) -> Vec<u32> {
     let mut received = vec![];

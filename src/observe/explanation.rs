@@ -78,7 +78,7 @@ pub enum Finding {
     /// A future of `run` is in progress from its first poll until it completes or is dropped. If an executor has polled
     /// a future of `LocalSet::run` and does not poll it again, there is no finding.
     LocalSetWithoutThread {
-        /// Number of ready processes in all `LocalSet`s that no thread runs. At least 1.
+        /// Number of ready processes in all `LocalSet`s to which this finding applies. At least 1.
         count: usize,
         /// List of at most 20 of these processes.
         processes: Vec<ProcessInfo>,

@@ -115,9 +115,10 @@ impl<'a> Sum<&'a Buckets> for Histogram {
     }
 }
 
-/// The buckets of a histogram. Threads add durations to these buckets. The buckets take two kilobytes. For each kind of
-/// duration, a runtime has one `Buckets` for each worker slot. To save memory, the buckets are allocated when the first
-/// duration is added.
+/// The buckets of a histogram. Threads add durations to these buckets. The buckets take two kilobytes. For each duration
+/// in `Sampled`, a runtime has one `Buckets` for each worker slot and one for each block of the threads outside the
+/// slots. For the command times, a runtime has one `Buckets` for each command type. To save memory, the buckets are
+/// allocated when the first duration is added.
 #[derive(Debug)]
 pub(crate) struct Buckets(OnceLock<Box<Cells>>);
 

@@ -32,8 +32,8 @@ pub(crate) use crate::observe::metrics::sampling::{
 /// counters with a plain load and a plain store. The counts are exact under two conditions. First, only one thread at a
 /// time is in a slot. Second, a thread enters a slot only after it has synchronized with the previous thread in the
 /// slot. The scheduler ensures both conditions when another thread enters a slot. A thread that is in no slot may own a
-/// [separate block](CounterBlock). A thread with a separate block increments the counters of this block in the same
-/// way.
+/// [separate block](CounterBlock). While a thread with a separate block is in no slot, the thread increments the
+/// counters of this block in the same way.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     slots: SlotCounts,

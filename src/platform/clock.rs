@@ -21,8 +21,8 @@ use crate::platform::this_thread::THIS_THREAD;
 ///
 /// The sum `Instant + Duration` is a later instant, and the difference `Instant - Duration` is an earlier instant. The
 /// difference `Instant - Instant` is the `Duration` between the two instants. All operations saturate. The difference
-/// `Instant - Instant` is zero if the first instant is earlier than the second instant. The difference `Instant -
-/// Duration` is never before the start. A sum is never later than the largest instant. The largest instant is about 584
+/// `Instant - Instant` is zero if the first instant is earlier than the second instant. The result of subtracting a
+/// `Duration` is never before the start. A sum is never later than the largest instant. The largest instant is about 584
 /// years after the start, and means *never*. If a duration is subtracted from the largest instant, the result is the
 /// largest instant. Do not compare instants of different runtimes: the result has no meaning.
 ///

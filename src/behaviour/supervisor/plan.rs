@@ -147,8 +147,8 @@ struct PlannedChild {
     stop: Option<Then>,
     cause: Cause,
     /// Whether the child keeps its position in the start order after a failed start. If a caller requests a restart of
-    /// a child that has already started, or that an earlier request has stopped (`Plan::put_down`), the child does not
-    /// keep its position.
+    /// a child that has already started, the child does not keep its position. The same applies if an earlier request
+    /// has stopped the child or has cancelled its planned start (`Plan::put_down`).
     keeps_position: bool,
     /// Number of restarts since the last stable instance. This number determines the delay of the back-off. An instance
     /// is stable if the instance was up for long enough.

@@ -64,10 +64,10 @@
 //! message, a selective receive ([`Mailbox::receive_where`](crate::Mailbox::receive_where)) that skips a message, and
 //! [`Context::unstash`](crate::Context::unstash). After an event that changes the order, the messages of the process
 //! have no arrows until the process has received all its messages and waits for the next message. A message that a
-//! [`Pool`](crate::Pool) forwards has no arrow. If the track of a worker or of another thread has a mark `lost`, an open
-//! slice of this track ends at the last event before the mark. The mark also ends all open `ready` slices. After the mark, the trace may
-//! show an outdated state of a process until the next event of this process. If the trace has reached its maximum rate
-//! and skips a change of the state, the slice of the previous state ends.
+//! [`Pool`](crate::Pool) forwards has no arrow. If the track of a worker or of another thread has a mark `lost`, an
+//! open slice of this track ends at the last event before the mark. The mark also ends all open `ready` slices. After
+//! the mark, the trace may show an outdated state of a process until the next event of this process. If the trace has
+//! reached its maximum rate and skips a change of the state, the slice of the previous state ends.
 //!
 //! # The flight recorder
 //!

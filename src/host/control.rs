@@ -278,7 +278,7 @@ impl<M: Send + 'static> Control<M> {
 
     /// Counts the message of a waiting sender as accepted, and wakes the sender.
     fn admit(&self, sender: Waker) {
-        // This thread is the thread of the receiver, and not the thread of the sender.
+        // This thread runs the receiver, and not the sender.
         self.count_accepted(false);
         panic::wake(sender);
     }

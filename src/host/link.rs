@@ -35,9 +35,9 @@
 //!   lock of the notified process's table. The unlink needs the same lock. Therefore the notification is complete
 //!   before the unlink gets the lock.
 //!
-//! If a link kills a process, the killed process exits in a later turn of the killed process. Therefore no function of
-//! this module recurses, even if a chain of links is long. An exit looks up one entry in the table of each linked or
-//! watching process.
+//! If a link kills a process, the killed process exits in one of its own turns, and not inside the call that kills the
+//! process. Therefore no function of this module recurses, even if a chain of links is long. An exit looks up one entry
+//! in the table of each linked or watching process.
 
 pub(crate) mod listing;
 pub(crate) mod monitors;

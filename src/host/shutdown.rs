@@ -29,8 +29,8 @@ use crate::process::exit::Reason;
 use crate::process::state::Ref;
 
 /// Time for which a shutdown waits after the deadline. During this time, the workers finish short steps, and the killed
-/// processes exit. Each exit of a killed process during this time restarts this time. Without this time, the shutdown
-/// could not distinguish a short step from a step that never returns.
+/// processes exit. If a killed process has exited when this time ends, the shutdown waits for this time once more. Without
+/// this time, the shutdown could not distinguish a short step from a step that never returns.
 pub(crate) const SHUTDOWN_GRACE: Duration = Duration::from_millis(10);
 
 impl Host {

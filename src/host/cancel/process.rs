@@ -72,9 +72,10 @@ impl Host {
     /// the process.
     ///
     /// The process learns of the request from [`should_yield`](crate::should_yield) or
-    /// [`cooperative`](crate::cooperative()). Only the first call of one of these functions reports the request, and
-    /// only in the turn that is running when `preempt` is called. A process that is not running needs no request. If
-    /// the process ends its turn during the call of `preempt`, the request may take effect in the next turn.
+    /// [`cooperative`](crate::cooperative()). Usually the request takes effect in the turn that is running when
+    /// `preempt` is called: the next call of one of these functions reports the request, and `should_yield` then returns
+    /// `true` until the turn ends. If this turn ends before such a call, the request may take effect in a later turn. A
+    /// process that is not running needs no request.
     ///
     /// The request is cooperative. The request does not interrupt code that never calls `should_yield` or
     /// `cooperative`. The request does not reach a process that is not `Send`, because

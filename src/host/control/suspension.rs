@@ -7,8 +7,9 @@
 //!
 //! # Ordering
 //! - `suspend` adds the process to the set, then sets `OBSERVED`, and then wakes the process. A turn that sees
-//!   `OBSERVED` therefore also sees the changed set. If a turn began before `OBSERVED` was set, this turn ends without
-//!   a check of the set. The wake-up then causes one more turn, which enters the state `Suspended`.
+//!   `OBSERVED` therefore also sees the changed set. If a turn has loaded the flags for its last step before `OBSERVED`
+//!   was set, this turn ends without a check of the set. The wake-up then causes one more turn, which enters the state
+//!   `Suspended`.
 //! - `resume` removes the process from the set and then wakes the process. The wake-up happens before the next turn
 //!   begins. Therefore the next turn sees the changed set and runs a step of the process. A wake-up that arrived
 //!   during the suspension is not lost, because each resumed process runs a step.

@@ -21,8 +21,8 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::process::yields::listing::{CommandCounts, CountedTable, Outstanding};
 
-/// Maximum number of full mailboxes in the result. The result also contains at most this number of growing mailboxes,
-/// and at most this number of long mailboxes.
+/// Maximum number of full mailboxes in the result. The same maximum applies to the ranking of the growing mailboxes, and
+/// to the ranking of the long mailboxes.
 const MAILBOXES: usize = 16;
 /// Maximum number of processes that one finding lists.
 const LISTED: usize = 20;

@@ -261,8 +261,8 @@ impl<E: Linkable + ?Sized> Groups<E> {
             let Some(group) = shard.get(group) else { return found };
             // A process that leaves and joins again gets a new number. The result contains only members with numbers
             // below `end`, and `end` is the value of the counter `self.next` when the first piece was read. Therefore a
-            // membership that begins during this call is not listed, even if the group is removed and created again
-            // between two pieces. `Relaxed` is enough: a new member of this group takes its number under the lock of
+            // membership that begins after the first piece was read is not listed, even if the group is removed and
+            // created again between two pieces. `Relaxed` is enough: a new member of this group takes its number under the lock of
             // the shard. Therefore the number of each member that exists under this lock is below the value of the
             // counter.
             let end = *end.get_or_insert_with(|| self.next.load(Ordering::Relaxed));

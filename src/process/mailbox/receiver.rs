@@ -499,8 +499,8 @@ impl<M> Inbox<M> {
 
     /// Ends the trial period of a new receiver. If the new receiver was not confirmed, the owner of the buffer `former`
     /// becomes the current receiver again. Otherwise, the owner of `former` never becomes the current receiver again.
-    /// In both cases, if the new receiver was dropped with unread messages, the owner of `former` gets these messages.
-    /// If the new receiver was not confirmed and has stored a waker, returns this waker.
+    /// In both cases, if the new receiver was dropped during its trial period with unread messages, the owner of
+    /// `former` gets these messages. If the new receiver was not confirmed and has stored a waker, returns this waker.
     pub(crate) fn end_trial(&self, trial: &Trial, former: &mut ReadAhead<M>) -> Option<Waker> {
         let mut state = self.lock();
         former.take_from_trial_place();

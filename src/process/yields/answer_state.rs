@@ -25,9 +25,9 @@
 //! completion is created after the dispatch of the command. Therefore, an answer without the lock cannot end a command
 //! before its dispatch.
 //!
-//! The words are freed only when the process ends, because until then a completion may read a word at any time.
-//! Therefore, a burst of commands may leave up to 4 MiB of words in the memory of the process that performed the
-//! commands.
+//! The words are freed together with the memory of the process. A completion owns a reference to the process, and may
+//! read a word at any time, even during the exit of the process and after this exit. Therefore, a burst of commands may
+//! leave up to 4 MiB of words in the memory of the process that performed the commands.
 //!
 //! All accesses to a state are relaxed. A state protects no other memory, because the answer moves through the mailbox,
 //! and the mailbox has its own lock. The state contains the number of the command, and a number is issued only once.

@@ -62,7 +62,7 @@
 //! |---|---|
 //! | **Order.** The messages that a process has sent arrive before the `Down` event and the `Exit` event of this process. | `the_messages_of_a_process_arrive_before_its_exit` |
 //! | When a process receives a `Down` or `Exit` event, the exited process is already gone: the names of the exited process are free, its pid refers to no process, and the process is no longer counted as alive. | `a_process_is_gone_before_its_exit_is_delivered` |
-//! | [`event`](crate::Mailbox::event) returns `Down` and `Exit` events. `receive` leaves these events in the mailbox. | `only_the_method_event_returns_down_and_exit_events` |
+//! | [`event`](crate::Mailbox::event) returns `Down` and `Exit` events. `receive` leaves these events in the mailbox. | `receive_leaves_down_and_exit_events_in_the_mailbox` |
 //! | **Links.** After an abnormal exit (an error, a panic, a failed `init`, a kill, a cancellation), each linked process exits with `Exit::Linked`. | `an_abnormal_exit_ends_linked_processes` |
 //! | A link works in both directions. Either process may create the link. | `a_link_works_in_both_directions` |
 //! | `Exit::Linked` contains the pid and the exit of the process that exited first. An exit `Linked` never contains another exit `Linked`. | `an_exit_names_its_origin_along_any_chain` |

@@ -466,9 +466,9 @@
 //!
 //! If a process does not exit, the shutdown waits until the deadline, and then kills the process. If the runtime has
 //! workers, [`Runtime::shutdown`](crate::Runtime::shutdown) returns when all killed processes have exited.
-//! `Runtime::shutdown` also returns if no killed process has exited for 10 ms. If the runtime has no workers,
-//! `Runtime::shutdown` returns only after the step in progress has returned. The [report](crate::ShutdownReport)
-//! contains each remaining process and the state of the process:
+//! `Runtime::shutdown` also returns if 10 ms pass and no killed process exits during this time. If the runtime has no
+//! workers, `Runtime::shutdown` returns only after the step in progress has returned. The
+//! [report](crate::ShutdownReport) contains each remaining process and the state of the process:
 //!
 //! | report | cause | what to do |
 //! |---|---|---|

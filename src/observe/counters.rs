@@ -153,7 +153,7 @@ counters! {
     ///
     /// A command is counted when the process yields the command.
     Yields => yields,
-    /// Answers that a yield accepted.
+    /// Accepted answers to commands that processes yielded.
     ///
     /// The answering thread counts the answer.
     Completions => completions,

@@ -83,8 +83,9 @@ pub(crate) struct MailboxFigures {
     pub(crate) waiting_senders: usize,
     /// Memory of the queues outside the control block, in bytes.
     pub(crate) bytes: usize,
-    /// Time in ns at which the first message arrived after the most recent removal of a message. Since this time, the
-    /// mailbox has not been empty, and the receiver has taken out no message. `None` if this time is not known.
+    /// Time, in ns, of the first recorded arrival of a message after the most recent removal of a message. Since this
+    /// time, the mailbox has not been empty, and the receiver has taken out no message. `None` if this time is not
+    /// known.
     pub(crate) unread_since: Option<u64>,
 }
 

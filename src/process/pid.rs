@@ -16,12 +16,12 @@ use std::num::NonZeroU64;
 /// The local part of a pid has 64 bits. The local part contains an *index* and a *generation*. The runtime stores each
 /// process in a slot of a table, and the index is the position of this slot. The generation counts the processes that
 /// this slot has held. Because of the generation, the pid of an exited process never refers to a later process. A pid
-/// also contains its *node* and its *incarnation*. The node is the number of the runtime in the program. The
-/// incarnation is a random number that this runtime chose when the runtime was built. The runtimes of one program have
-/// different nodes, unless [`Builder::node`](crate::Builder::node) sets equal nodes. Two runtimes with equal nodes, for
-/// example in two programs, have the same incarnation with a probability of about 2^-31. Apart from this case, a pid of
-/// another runtime never refers to a process of this runtime. A `Pid` takes 16 bytes, and an `Option<Pid>` has the same
-/// size.
+/// also contains its *node* and its *incarnation*. The node is the number that identifies the runtime in the program.
+/// The incarnation is a random number that this runtime chose when the runtime was built. The runtimes of one program
+/// have different nodes, unless [`Builder::node`](crate::Builder::node) sets equal nodes. Two runtimes with equal
+/// nodes, for example in two programs, have the same incarnation with a probability of about 2^-31. Apart from this
+/// case, a pid of another runtime never refers to a process of this runtime. A `Pid` takes 16 bytes, and an
+/// `Option<Pid>` has the same size.
 ///
 /// In the text, the incarnation follows the node in hexadecimal, for example `<1-9f3c.7.2>`. If the incarnation is 0,
 /// it is not printed, for example `<1.7.2>`. Each pid has exactly one text.
@@ -98,7 +98,7 @@ impl Pid {
         }
     }
 
-    /// Returns the number of the runtime in the program.
+    /// Returns the node: the number that identifies the runtime in the program.
     #[inline]
     pub const fn node(self) -> u32 {
         self.runtime.node()

@@ -142,9 +142,9 @@ unsafe impl<M, T, S> HeaderFirst for CellBase<M, T, S> {
         // SAFETY: by contract no reference to this field exists any more, and this `Clear` is the only `Clear` for the
         // field.
         let _schedule = unsafe { Clear::new(schedule) };
-        // SAFETY: a base begins with its join block, so `this` points to a whole join block. By contract no reference
-        // to a field of the base exists, except to the header. The join block is a field of the base, so no reference
-        // to a field of the join block exists, except to the header.
+        // SAFETY: a base begins with its join block, so `this` points to a whole join block. By contract, code may have
+        // references to the header of the base, but has no reference to any other field of the base. The join block is
+        // the first field of the base, so this contract also holds for the fields of the join block.
         unsafe { JoinBlock::<M, T>::clear(this.cast()) };
     }
 }

@@ -36,9 +36,9 @@ use crate::task::cell::Joined;
 /// outlive its handle, put the handle into a [`JoinSet`](crate::JoinSet), or spawn the process in a
 /// [scope](crate::SelfHandle::scope). A dropped `JoinSet` kills its processes.
 ///
-/// The handle receives the exit when the handle resolves. A failure of the process is *unobserved* under two
-/// conditions: the handle is dropped before it has resolved, and the exit has no other receiver. The exit can have
-/// these receivers: a link, a monitor, a supervisor, or a future of [`exited`](Address::exited) or
+/// The handle receives the exit when the handle resolves. A failure of the process is *unobserved* if both of these
+/// conditions hold: the handle is dropped before the handle has resolved, and the exit has no other receiver. The exit
+/// can have these receivers: a link, a monitor, a supervisor, or a future of [`exited`](Address::exited) or
 /// [`started`](Self::started). An unobserved failure is [counted](crate::observe::Counters::unobserved), and makes a
 /// [`check`](crate::check()) fail.
 pub struct JoinHandle<T, M: Send + 'static = Payload> {

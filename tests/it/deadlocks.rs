@@ -166,7 +166,7 @@ fn several_calls_at_once_are_a_deadlock_if_no_callee_can_answer() {
 /// 9.2e: a process has given its mailbox to another process. The process that has given its mailbox waits in a cycle,
 /// but the process that has received the mailbox will free space in the mailbox. Therefore the cycle is not a deadlock.
 #[test]
-fn the_giver_of_a_mailbox_is_not_deadlocked_if_another_process_reads_this_mailbox() {
+fn a_process_that_gave_its_mailbox_away_is_not_deadlocked_if_another_process_reads_the_mailbox() {
     let graph = graph_of(|host| {
         let owner = async |ctx: Context<u8>| {
             let (me, mut mailbox) = ctx.split();

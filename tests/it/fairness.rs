@@ -810,7 +810,7 @@ fn joins_spend_the_budget_even_without_a_wait() {
 /// 4.6b: a body may await the handles of refused spawns, or an empty set, in a loop. The body lets the other processes
 /// run.
 #[test]
-fn joins_of_refused_spawns_and_of_empty_sets_spend_the_budget() {
+fn the_await_of_a_refused_spawn_or_of_an_empty_join_set_spends_the_budget() {
     within(60, || {
         let rt = Runtime::builder().workers(0).max_processes(2).build().unwrap();
         let handles = rt.spawn(async |ctx: Context| while ctx.spawn(async |_: Context| {}).await.is_err() {});

@@ -528,7 +528,7 @@ fn links_and_monitors_are_set_before_the_child_begins() {
 /// 6.3b, 6.3d: the parent can remove a monitor that `spawn_monitor` has set, like any other monitor. The monitor ends
 /// when the child or the parent exits.
 #[test]
-fn a_monitor_that_spawn_monitor_has_set_can_be_removed() {
+fn a_monitor_from_the_method_spawn_monitor_can_be_removed() {
     let rt = lone();
     let body = rt.spawn(async |mut ctx: Context| -> Result<(), Exit> {
         let (child, watch) = ctx.spawn_monitor(async |mut ctx: Context<()>| ctx.receive().await);
@@ -594,7 +594,7 @@ fn the_exits_of_many_children_reach_the_parent_in_few_turns() {
 /// 2.3e, 6.3c: only `event` returns `Down` events and exit events. `receive` leaves these events in the queue, in their
 /// order.
 #[test]
-fn only_the_method_event_returns_down_and_exit_events() {
+fn receive_leaves_down_and_exit_events_in_the_mailbox() {
     let rt = lone();
     let body = rt.spawn(async |mut ctx: Context<u8>| -> Result<(), Exit> {
         ctx.send(&ctx.address(), 1)?;

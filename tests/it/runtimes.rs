@@ -1,5 +1,5 @@
-//! Section 8.3 of the specification: several runtimes and simulations in one program. The file also tests tasks that a
-//! thread runs while one of its steps blocks in `Runtime::block_on`.
+//! Section 8.3 of the specification: several runtimes and simulations in one program. While a step blocks in
+//! `Runtime::block_on`, the thread of this step runs other tasks. The file also tests these tasks.
 
 use std::future::pending;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};

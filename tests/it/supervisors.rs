@@ -575,7 +575,8 @@ fn a_kept_mailbox_loses_no_unread_message() {
     });
 }
 
-/// A process that logs the received numbers. The process fails after the number `fails_at`.
+/// A process that logs the received numbers. When the process receives the number `fails_at`, the process logs this
+/// number and then fails.
 struct RawLog {
     log: Log,
     fails_at: Option<u64>,
@@ -1355,7 +1356,7 @@ fn an_unnamed_child_that_was_added_at_run_time_is_removed_after_its_exit() {
 /// 6.4g: if a kept mailbox is cancelled, the present instance of the child is cancelled too, and the next instance gets
 /// a new kept mailbox. The pid of the mailbox and the pid of the instance both identify the child.
 #[test]
-fn a_cancelled_kept_mailbox_is_replaced() {
+fn if_a_kept_mailbox_is_cancelled_the_child_gets_a_new_kept_mailbox() {
     everywhere(async |host| {
         let tree = Supervisor::one_for_one().add(Child::new(A, obey).keep_mailbox()).intensity(1, SECOND * 60);
         let tree = started(&host, tree).await;

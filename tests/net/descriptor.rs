@@ -223,7 +223,7 @@ fn an_inotify_instance_is_awaited() {
         // SAFETY: the descriptor is open, and no other value owns the descriptor.
         let events = Async::new(unsafe { File::from_raw_fd(descriptor) })?;
         let path = std::ffi::CString::new(folder.as_os_str().as_encoded_bytes()).expect("no zero byte");
-        // SAFETY: the path is a string that ends with zero, and the path lives longer than the call.
+        // SAFETY: the path is a NUL-terminated string, and the path lives longer than the call.
         assert!(unsafe { libc::inotify_add_watch(events.as_raw_fd(), path.as_ptr(), libc::IN_CREATE) } >= 0);
         let (ready, is_ready) = futures::channel::oneshot::channel();
         let waits = rt.spawn(async move |_: procession::Context| -> Result<_, procession::Exit> {

@@ -87,8 +87,8 @@ fn a_listener_reports_that_no_descriptor_is_free_and_recovers() {
         }
     });
     for attempt in 1..=5 {
-        // The worker is running when the process counts the failure. If the worker is parked after that, the worker has
-        // parked after the failure.
+        // The worker is running when the process counts the failure. The loop first reads the count, and then checks
+        // whether the worker is parked. Therefore, when the loop ends, the worker has parked after the failure.
         while failures.load(SeqCst) < attempt || rt.metrics().workers_in(WorkerState::Parked) == 0 {
             std::thread::yield_now();
         }

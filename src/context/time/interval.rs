@@ -24,8 +24,8 @@ pub enum MissedTickBehavior {
     #[default]
     Burst,
     /// The interval skips missed ticks. The next tick is due one period after the program has received the late tick.
-    /// The timers tick once per millisecond, so each tick may be slightly late. A tick that is late by at most 5 ms,
-    /// and by at most one period, does not delay the next tick.
+    /// The runtime rounds the deadline of each timer up to a whole millisecond, so each tick of the interval may be
+    /// slightly late. A tick that is late by at most 5 ms, and by at most one period, does not delay the next tick.
     Delay,
     /// The interval skips missed ticks. The next tick is due at the next time of the original schedule.
     Skip,

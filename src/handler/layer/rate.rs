@@ -99,8 +99,8 @@ struct Rate {
     burst: u32,
 }
 
-/// Maximum delay that the schedule compensates. If a timer fires late by at most this time, the next commands in the
-/// queue are not delayed.
+/// Maximum delay that the schedule compensates. If a timer fires late and its delay is at most `LATE`, the delay does
+/// not shift the planned times of the next commands in the queue.
 const LATE: Duration = Duration::from_millis(10);
 
 /// Maximum number of commands that a task hands to the handler before the task lets other tasks run.

@@ -29,8 +29,8 @@ struct InheritedValues {
     token: Option<CancelToken>,
 }
 
-/// States which sources can cancel a process. `token` is true if a cancel token is set, and `deadline` is true if a
-/// deadline is set.
+/// Describes which sources can cancel a process. The field `token` is true if a cancel token is set. The field
+/// `deadline` is true if a deadline is set.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CancelSources {
     pub(crate) token: bool,

@@ -548,7 +548,8 @@ impl Head {
         priority_of(self.flags.load(Ordering::Relaxed))
     }
 
-    /// Changes the priority of the process. Returns false for a mailbox outside any process, which has no priority.
+    /// Changes the priority of the process. A mailbox outside any process has no priority. If this control block is
+    /// such a mailbox, the function returns false.
     pub(crate) fn set_priority(&self, priority: Priority) -> bool {
         let mark = match priority {
             Priority::Normal => 0,
@@ -572,7 +573,7 @@ impl Head {
         self.flags() & flag::OUTSIDE == flag::OUTSIDE
     }
 
-    /// Returns true if the exit of the process was requested or the mailbox contains urgent messages. The cancel event
+    /// Returns true if the exit of the process was requested or the mailbox contains urgent messages. A cancellation
     /// and urgent messages overtake the messages in the read-ahead buffer of the receiver. One load and one branch
     /// check both conditions.
     #[inline]

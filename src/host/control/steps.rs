@@ -1,5 +1,5 @@
-//! The number of steps of a process, and the worker that ran the last step. Inspections read both values. The limit on
-//! steps reads the number of steps. No other code reads these values.
+//! The number of steps of a process, and the worker that ran the last step. Inspections read both values. The check of
+//! the limit on steps reads only the number of steps. No other code reads these values.
 //!
 //! The number of steps has 47 bits. The head of a control block has room for only 16 bits, because a larger head would
 //! need another cache line. The head contains the low bits ([`LowSteps`]). The other bits are the number of *batches*

@@ -325,7 +325,7 @@ fn read_long(control: &Ref<dyn AnyControl>) -> Option<LongMailbox> {
     LongMailbox::new(&figures, steps().filter(|steps| before == Some(*steps)))
 }
 
-/// Condition of a mailbox that the explanation reports as a finding.
+/// Condition of a mailbox. The explanation reports such a condition as a finding.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Condition {
     Full,

@@ -24,8 +24,8 @@ impl Host {
     /// of the process and to the traces. `by_sender` is true if this thread runs the sender.
     #[cold]
     pub(in crate::host) fn observe_send(&self, head: &Head, type_name: &'static str, by_sender: bool) {
-        // Both calls are tail calls. Therefore a call of this function that traces a message pushes no registers to the
-        // stack.
+        // Both calls are tail calls. Therefore this function pushes no registers to the stack on the path to
+        // `trace_send`.
         if self.logs_messages() { self.log_and_trace_send(head, type_name, by_sender) } else { self.trace_send(head) }
     }
 

@@ -38,7 +38,7 @@ impl Host {
     /// - the beginning of a slice or of an arrow whose first event was overwritten.
     /// - the arrows of messages that were sent before the period of [`FlightSummary::complete`].
     /// - the entry point of a process, if the event of its spawn was overwritten.
-    /// - the values of the counter tracks before the copy.
+    /// - the values that the counters had before the copy. Each counter track contains only one value.
     ///
     /// # Errors
     /// Returns an error of the kind [`Unsupported`](io::ErrorKind::Unsupported) if the runtime has no flight recorder.

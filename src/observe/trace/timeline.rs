@@ -255,11 +255,11 @@ impl Timeline {
     /// event of its exit was lost. Because of this function, the size of the tables is proportional to the number of
     /// living processes. The caller must call this function after each collection of the reader.
     ///
-    /// When a process is found dead, the rings may still contain the last events of the process. The next collection
-    /// reads these events from the rings, and the second collection converts them. Therefore this function first lists
-    /// the dead processes, and removes them two calls later. (The thread that runs an exit removes the pid shortly
-    /// before it records the last event of the process. If this thread is not scheduled during the next two
-    /// collections, the track may have no name.)
+    /// When a process is found dead, the rings may still contain the last events of the process. The first collection
+    /// after this moment reads these events from the rings. The second collection after this moment converts these
+    /// events. Therefore this function first lists the dead processes, and removes them two calls later. (The thread
+    /// that runs an exit removes the pid shortly before it records the last event of the process. If this thread is not
+    /// scheduled during the next two collections, the track may have no name.)
     pub(super) fn forget_dead(&mut self, recorder: &Recorder) {
         match self.removal {
             0 if self.processes.len() + self.alive.len() >= self.most => {

@@ -260,8 +260,8 @@ impl<M> Bounded<M> {
         measured.into_iter().for_each(|(_, timer)| timer.record());
     }
 
-    /// Returns the time at which the first message arrived after the most recent removal of a message: see
-    /// [`MessageTimes::unread_since`].
+    /// Returns the time, in ns, of the first arrival of a message at the queue after the most recent removal of a
+    /// message: see [`MessageTimes::unread_since`].
     pub(super) fn unread_since(&self) -> Option<u64> {
         self.times.unread_since()
     }

@@ -54,15 +54,15 @@ impl fmt::Debug for MessageTimer {
 pub(super) struct MessageTimes {
     /// Timer of the oldest message, if the oldest message is measured.
     timer: Option<MessageTimer>,
-    /// Time in ns at which the first message arrived after the most recent removal of a message. The value is 0 if this
-    /// time is not known.
+    /// Time, in ns, of the first arrival of a message at the queue after the most recent removal of a message. The
+    /// value is 0 if this time is not known.
     unread_since: u64,
 }
 
 impl MessageTimes {
-    /// Returns the time in ns at which the first message arrived after the most recent removal of a message. Since this
-    /// time, the queue has not been empty, and the receiver has taken out no message. Returns `None` if this time is
-    /// not known.
+    /// Returns the time, in ns, of the first arrival of a message at the queue after the most recent removal of a
+    /// message. Since this time, the queue has not been empty, and the receiver has taken out no message. Returns
+    /// `None` if this time is not known.
     pub(super) fn unread_since(&self) -> Option<u64> {
         (self.unread_since != 0).then_some(self.unread_since)
     }

@@ -77,8 +77,8 @@ impl<M> Buffer<M> {
         self.0.as_ref().map_or(0, |more| size_of::<More<M>>() + more.messages.capacity() * size_of::<M>())
     }
 
-    /// Returns the time at which the first message was stored in the buffer after the most recent removal of a message:
-    /// see [`MessageTimes::unread_since`].
+    /// Returns the time, in ns, at which a message was first stored in the buffer after the most recent removal of a
+    /// message: see [`MessageTimes::unread_since`].
     pub(super) fn unread_since(&self) -> Option<u64> {
         self.0.as_ref()?.times.unread_since()
     }

@@ -490,8 +490,8 @@ impl<M> Inbox<M> {
         if present.is_replaced() {
             return None;
         }
-        // During the trial period, no receiver takes a message without the lock, because the claim of a receiver is not
-        // settled during its trial period (`Claim::is_settled`).
+        // During the trial period, receivers take messages only under the lock. The reason is that the claim of a
+        // receiver is not settled while the receiver is in its trial period (`Claim::is_settled`).
         state.stop_waiting(turn);
         let (next, trial) = present.replace_on_trial();
         Some((next, trial, state.take_other()))

@@ -644,7 +644,7 @@ impl Current {
 
     // ---- Time
 
-    /// Records a clock reading. Only the first reading of a turn is recorded.
+    /// Records a clock reading. If this turn has already recorded a clock reading, this function does nothing.
     #[inline]
     pub(crate) fn saw(&self, now: Instant) {
         if self.seen.get() == UNSEEN {

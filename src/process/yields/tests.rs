@@ -37,8 +37,8 @@ fn the_memory_of_a_burst_is_freed_although_older_commands_are_outstanding() {
     assert!(older.into_iter().all(|tag| yields.cancel(tag)));
 }
 
-/// 3.5a: a process cancels a command whose answer has arrived, and a command on the inline path. The record of the
-/// first cancellation remains when the second command leaves the inline path.
+/// 3.5a: a process cancels two commands. The answer to the first command has already arrived. The second command is on
+/// the inline path. The record of the first cancellation remains when the second command leaves the inline path.
 #[test]
 fn an_unwanted_answer_is_discarded_even_if_an_inline_command_was_cancelled() {
     let yields = Yields::new();

@@ -119,8 +119,8 @@ fn a_full_buffer_overwrites_its_oldest_events() {
 }
 
 /// 9.3f: if a runtime has a flight recorder and the writer of a trace is slow, the trace loses the overwritten events.
-/// Before these lost events, the last slice ends at the last known event of the lane, because the trace does not know
-/// when the step ended.
+/// In each lane, the last slice before the lost events ends at the last known event of the lane, because the trace does
+/// not know when the step ended.
 #[test]
 fn no_slice_covers_overwritten_events() {
     within(60, || {

@@ -32,7 +32,8 @@ pub(crate) struct Workload {
     pub(crate) shape: Shape,
     /// The lines of the table for this workload, usually one.
     pub(crate) judged: &'static [Judged],
-    /// The runners with their implementations. A runner without an implementation of the work is absent.
+    /// The runners with their implementations. If a runner has no implementation of this workload, the list does not
+    /// contain this runner.
     pub(crate) runs: &'static [(Runner, Run)],
 }
 

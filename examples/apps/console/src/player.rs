@@ -128,7 +128,7 @@ impl Player {
         }
     }
 
-    /// Returns whether an event belongs to the process, or names the process.
+    /// Returns true in two cases: the event belongs to the process, or the note of the event is the pid of the process.
     fn concerns(&self, event: &Event, process: usize) -> bool {
         let pid = self.recording.tracks[process].pid();
         event.process as usize == process || (!pid.is_empty() && self.recording.note(event) == pid)

@@ -43,7 +43,8 @@ pub fn render(buffer: &Buffer, label: &str) -> String {
     svg
 }
 
-/// Whether both cells have the same style, and either both cells or neither cell is a bar of a chart.
+/// Returns true if both cells have the same style and the same kind. There are two kinds of cells: bars of a chart, and
+/// all other cells.
 fn continues(one: &Cell, other: &Cell) -> bool {
     let is_bar = |cell: &Cell| BARS.contains(cell.symbol());
     one.style() == other.style() && is_bar(one) == is_bar(other)

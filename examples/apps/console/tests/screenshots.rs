@@ -73,8 +73,8 @@ impl Drop for Demo {
 }
 
 /// Runs `console-demo`, and records the replies for each image. Most readings affect only the charts and the measured
-/// times of an image. For a reading that affects only the charts and the measured times, the record contains only the
-/// values that the image needs. If `is_short`, takes as few readings as possible.
+/// times of an image. If a reading affects only the charts and the measured times, the record of this reading contains
+/// only the values that the image needs. If `is_short`, takes as few readings as possible.
 fn record(is_short: bool) -> Value {
     let demo = Demo::start();
     let mut connection = Connection::open(Target::Path(demo.1.join("socket"))).unwrap();

@@ -170,7 +170,7 @@ fn transient_children_restart_only_after_failures_and_temporary_children_never_r
 }
 
 #[test]
-fn an_added_child_that_was_stopped_on_request_stays_if_its_next_start_is_refused() {
+fn a_stopped_child_that_was_added_at_run_time_is_kept_if_its_next_start_is_refused() {
     for was_starting in [true, false] {
         let mut plan = plan(Strategy::OneForOne, &[]);
         let id = plan.add(Policy { restart: Permanent, backoff: None }, true, at(0));

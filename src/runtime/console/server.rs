@@ -24,8 +24,8 @@ use crate::runtime::console::socket::{Listener, Stream};
 pub(super) const MAX_CLIENTS: usize = 8;
 
 /// Maximum number of clients that a listener accepts before the server serves the attached clients again. This number
-/// is below `MAX_CLIENTS`, so a new client gets a turn before the server can close this client in favor of later
-/// clients.
+/// is below `MAX_CLIENTS`. Therefore, if at most half of the clients have sent the token, a new client gets a turn before
+/// the server can close this client in favor of later clients.
 const ACCEPTS: usize = MAX_CLIENTS / 2;
 
 /// Pause after a failed accept. An accept fails, for example, if no descriptor is free.

@@ -98,7 +98,7 @@ pub(crate) enum Merge {
 
 pub(crate) type ShardFn = fn(&mut Call<'_>) -> Answer;
 
-/// Result of a command. A command that succeeds has written a reply. A command that fails has not written a reply.
+/// Result of a command. A command that succeeds has written a reply. A command that fails has written nothing.
 pub(crate) type Answer = Result<(), Failure>;
 
 /// An error reply.

@@ -47,8 +47,8 @@ async fn count(mut ctx: Context<u64>, last: u64) {
 }
 
 /// 9.6f: the trace of a process contains an event for each message that is sent to the process, and an event for each
-/// message that the process receives. The events are in the order in which the events happened. Each event of a sent
-/// message contains the sender. The trace ends when the process exits.
+/// message that the process receives. The events are in the order in which the events happened. If a process has sent the
+/// message, the event of the send contains the pid of this process. The trace ends when the process exits.
 #[test]
 fn a_trace_contains_the_messages_and_states_of_one_process_in_order() {
     within(60, || {

@@ -593,8 +593,8 @@ fn a_handler_may_poll_a_command_of_its_process() {
 
 /// 1.2a, 3.3a: many answers arrive together, and the process reads these answers in one step. If the process cancels a
 /// command whose answer is unread, the process does not receive this answer. If the answer was already read, the
-/// cancellation has no effect. If the process performs a new command in the same step, the new command gets the answer
-/// to the new command.
+/// cancellation has no effect. If the process performs a new command in the same step, the new command gets its own
+/// answer, and not an answer to an earlier command.
 #[test]
 fn commands_with_unread_answers_can_be_cancelled() {
     struct Asking {

@@ -1,6 +1,6 @@
-//! The runtime calls user code: `Hash` and `Clone` implementations, and the functions of wakers. In these tests, user
-//! code panics or blocks. The panic may reach the code that has called the runtime. The runtime and all other processes
-//! continue to work.
+//! The runtime calls user code: `Hash` and `Clone` implementations, key functions of pools, and the functions of wakers.
+//! In these tests, user code panics or blocks. The panic may reach the code that has called the runtime. The runtime and
+//! all other processes continue to work.
 
 #![allow(unsafe_code)]
 
@@ -81,7 +81,7 @@ fn a_panic_in_the_clone_of_a_message_affects_only_the_sender() {
 /// 11: if the key function of a pool panics for a message, or if the `Hash` of the key panics, the sender of this
 /// message panics. The pool continues to work.
 #[test]
-fn a_panic_in_the_hash_of_a_key_affects_only_the_sender() {
+fn a_panic_in_the_key_function_or_in_the_hash_of_a_key_affects_only_the_sender() {
     /// Which code panics for a message.
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum Panics {

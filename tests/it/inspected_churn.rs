@@ -21,7 +21,8 @@ const PROCESSES: u64 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
 const IDLE: usize = 200;
 /// Number of processes that spawn the short-lived processes.
 const DRIVERS: u64 = 4;
-/// Number of short-lived processes in one batch. Each process that spawns batches has only one batch at a time.
+/// Number of calls of `live_and_exit` in one batch. Each call spawns one short-lived process, or a parent and its child.
+/// Each process that spawns batches has only one batch at a time.
 const BATCH: u64 = 32;
 const HOUR: Duration = Duration::from_secs(3600);
 

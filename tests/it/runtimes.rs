@@ -86,8 +86,8 @@ async fn needs_time(mut ctx: Context, is_done: Arc<AtomicBool>) -> Result<(), Ex
 }
 
 /// 6.4f, 8.3a: a child of a supervisor belongs to another runtime. The time limit for the stop of the child is measured
-/// with the clock of this other runtime. If the supervisor itself is cancelled, the time limit of this cancellation is
-/// also measured with the clock of the other runtime.
+/// with the clock of this other runtime. If the supervisor itself is cancelled with a time limit, this limit also
+/// applies to the child. For the child, the limit is measured with the clock of the other runtime.
 #[test]
 fn a_supervisor_measures_the_shutdown_time_with_the_clock_of_the_other_runtime() {
     for cancels_supervisor in [false, true] {

@@ -1,6 +1,6 @@
 //! Section 9.2 of the specification: the operations that a process waits for. If an operation waits for another
-//! process, the entry of the operation contains the pid of this process. For each operation of the crate except a join,
-//! the entry also contains the source line.
+//! process, the entry of the operation contains the pid of this process. The entry also contains the source line of the
+//! operation, except for a join, a socket operation, and a mailbox that is polled as a `Stream`.
 
 use std::future::pending;
 use std::panic::Location;

@@ -24,8 +24,8 @@ fn pipe() -> (File, File) {
     (own(ends[0]).into(), own(ends[1]).into())
 }
 
-/// 12.2b: a process reads the output of a child process, and writes to the input of the child process. The types
-/// `ChildStdout` and `ChildStdin` implement `Read` and `Write` only for `&mut self`.
+/// 12.2b: a process reads the output of a child process, and writes to the input of the child process. The type
+/// `ChildStdout` implements `Read`, but `&ChildStdout` does not.
 #[test]
 fn the_streams_of_a_child_process_are_read_and_written() {
     fn set_nonblocking(stream: &impl AsRawFd) {

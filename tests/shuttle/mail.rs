@@ -228,7 +228,7 @@ scenarios! {
         assert_eq!(sent, read + rt.counters().dead_letters as usize);
     }
 
-    /// When a pool member exits, another member gets the unread messages of this member.
+    /// When a pool member exits, another member gets the unread messages of the exited member.
     fn a_pool_loses_no_message() {
         let rt = runtime(2);
         let pool = rt.spawn_pool(Pool::new(2, adds_one).member_capacity(4));

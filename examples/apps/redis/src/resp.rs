@@ -113,7 +113,8 @@ pub(crate) struct Request {
 /// The read buffer of a connection, and the commands that were found in this buffer.
 ///
 /// The connection reads into [`space`](Self::space), [parses](Self::parse) the bytes, executes the commands, and then
-/// [removes](Self::clear) the commands from the batch. While shards execute commands, the shards share the batch with the connection.
+/// [removes](Self::clear) the commands from the batch. While shards execute commands, the shards share the batch with
+/// the connection.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     /// The first `filled` bytes were read from the socket. The other bytes are unused.

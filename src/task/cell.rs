@@ -204,7 +204,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         // The function `turn` catches panics of user code. If the runtime's own code panics, `ready` is dropped, and
         // the process exits.
         let mut typed = TypedMachine::new(machine, &me, &mut output);
-        let outcome = task::turn(&mut typed, progress, &control.head, &own, &ready, &mut failure);
+        let outcome = task::turn(task::of_turn(&mut typed), progress, &control.head, &own, &ready, &mut failure);
         match outcome {
             TurnOutcome::Again => ready.schedule(WakeSource::Turn),
             TurnOutcome::Waits => ready.wait(),

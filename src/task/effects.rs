@@ -1,6 +1,6 @@
 //! The actions before and after each step of a process: the check of limits, the dispatch of commands, and the
-//! notification of callers. These functions, and the turn in `task.rs`, do not depend on the type of the process.
-//! Therefore, the compiler compiles these functions once, and not once for each process type.
+//! notification of callers. These functions do not depend on the type of the process. Therefore, the compiler compiles
+//! these functions once, and not once for each process type.
 
 use crate::context::time::reuse;
 use crate::host::control::{AnyControl, Head, flag};

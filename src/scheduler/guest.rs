@@ -678,7 +678,9 @@ impl<T: Task> Scheduler<T> {
                 // change before `wake_up`. If a thread opens the poller after this line, `rearm` wakes the slot of the
                 // timekeeper.
                 let poller = self.poller().filter(|_| self.idle.timekeeper() == Some(worker.slot()));
-                unpark.park(poller, || worker.park(&mut ready));
+                unpark.park(poller, || {
+                    worker.park(&mut ready);
+                });
                 // The driver stores this time. When a process begins to wait, it reads the stored time.
                 let _ = self.driver.now();
                 worker.wake_up();

@@ -771,12 +771,14 @@ impl<T: Task> Worker<T> {
         } else if sleeps {
             let mut ready = self.ready.take();
             let began = scheduler.driver.now();
-            Self::without_worker(|| self.park(&mut ready));
-            // If a ready socket ended this sleep, the sleep counts as a long sleep. A longer search before the sleep
-            // would only have checked the poller more often.
+            let in_poller = Self::without_worker(|| self.park(&mut ready));
             let slept = scheduler.driver.now().saturating_sub(began);
-            self.learn(if ready.is_empty() { slept } else { Duration::MAX });
             self.wake_up();
+            // If no push has ended a sleep in the poller, the sleep counts as a long sleep: a longer search before the
+            // sleep would only have checked the poller more often. The poller also returns if a socket becomes ready
+            // and no operation waits for this socket.
+            let has_ready_socket = in_poller && (!ready.is_empty() || !self.woken.get());
+            self.learn(if has_ready_socket { Duration::MAX } else { slept });
             if hooks.unpark.is_none() {
                 self.queue_ready(ready);
             } else {
@@ -798,17 +800,18 @@ impl<T: Task> Worker<T> {
 
     /// Parks the thread until the slot is woken. The timekeeper parks at most until the nearest deadline. If the poller
     /// is open, the timekeeper waits in the poller. The poller then appends the wakers of the ready operations to
-    /// `ready`. This function may return spuriously.
-    pub(super) fn park(&self, ready: &mut Vec<Waker>) {
+    /// `ready`. This function may return spuriously. Returns whether the thread has waited in the poller.
+    pub(super) fn park(&self, ready: &mut Vec<Waker>) -> bool {
         let scheduler = &self.scheduler;
         let time = self.time_to_keep();
         if let Some(poller) = scheduler.poller()
             && scheduler.idle.timekeeper() == Some(self.slot)
             && self.wait_in_poller(poller, time, ready)
         {
-            return;
+            return true;
         }
         scheduler.idle.park(self.slot, time);
+        false
     }
 
     /// Waits in the poller. Returns false if another thread already waits in the poller, or if the system returned an

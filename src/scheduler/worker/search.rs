@@ -1,6 +1,8 @@
 //! A worker searches for tasks outside its own queues. The worker steals tasks from other workers, and takes tasks from
 //! the shared queues.
 
+use std::time::Duration;
+
 use crossbeam_deque::Steal;
 
 use crate::observe::{Counter, WorkerState};
@@ -114,6 +116,9 @@ impl<T: Task> Worker<T> {
             if rounds > 1 && self.scheduler.poller().is_some() {
                 self.poll_sockets();
                 if let Some(task) = self.queues.next() {
+                    // The event would also have ended a sleep in the poller, with fewer system calls. Therefore, the
+                    // next search has half as many rounds, as after such a sleep.
+                    self.learn(Duration::MAX);
                     return Some(task);
                 }
                 if !self.searching.get() {

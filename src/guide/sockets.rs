@@ -408,8 +408,8 @@
 //!   helper thread. For example, a runtime with [`workers(0)`](crate::Builder::workers) starts the helper thread in two
 //!   cases: another executor polls the future of [`run`](crate::Runtime::run), or a process waits for a socket inside
 //!   [`block_in_place`](crate::block_in_place). The helper thread only waits in the poller, and runs until the runtime
-//!   ends. With the helper thread, each batch of events costs one wake-up of the executor's thread, typically some
-//!   microseconds.
+//!   ends. With the helper thread, each batch of events costs one wake-up of the executor's thread. On a measured
+//!   machine, an echo request then took 33 µs of CPU time instead of 22 µs (row `echo-1` of `benches/sockets`).
 //! - **An idle connection** needs the memory of one process, the memory of the variables in the body of this process,
 //!   and one small block for the state of the socket in the poller. The README states the sum of these amounts. A read
 //!   buffer is often the largest part of the memory of a connection. If the body awaits

@@ -118,9 +118,9 @@ pub(crate) struct Entry {
     pub(crate) input: Option<Payload>,
 }
 
-/// Access to the machine of a process. A turn and an exit call the machine only through this trait. Therefore, the
-/// compiler compiles the code of the exit once, and not once for each process type. In a debug build, the same applies
-/// to the code of the turn: see [`of_turn`].
+/// Access to the machine of a process. An exit calls the machine through a trait object of this trait. Therefore, the
+/// compiler does not compile the code of the exit for each process type. In a build with debug assertions, the same
+/// applies to the code of the turn: see [`of_turn`].
 pub(crate) trait AnyMachine {
     /// Returns the machine as a trait object.
     fn as_dyn(&mut self) -> &mut dyn AnyMachine;
@@ -197,18 +197,18 @@ impl<X: Machine> AnyMachine for TypedMachine<'_, X> {
     }
 }
 
-/// Returns the argument of [`turn`] for a machine. In a debug build, the argument is a trait object. Therefore, the
-/// compiler compiles the code of the turn once, and not once for each process type: a debug build of a program with 200
-/// process types takes half of the CPU time.
+/// Returns the argument of [`turn`] for a machine. In a build with debug assertions, the argument is a trait object.
+/// Therefore, the compiler compiles the code of the turn once in each crate, and not once for each process type: a
+/// debug build of a program with 200 process types takes half of the CPU time.
 #[cfg(debug_assertions)]
 #[inline]
 pub(crate) fn of_turn<'s, X: Machine>(machine: &'s mut TypedMachine<'_, X>) -> &'s mut dyn AnyMachine {
     machine.as_dyn()
 }
 
-/// Returns the argument of [`turn`] for a machine. In a release build, the argument has the type of the machine. The
-/// compiler then inlines the code of the body into the code of the turn. (With a trait object, the benches `ping-pong`
-/// and `ring` need 1.05 times as many instructions, and the bench `yield` needs 1.09 times as many.)
+/// Returns the argument of [`turn`] for a machine. In a build without debug assertions, the argument has the type of
+/// the machine. The compiler then inlines the code of the body into the code of the turn.
+/// `benches/neighbours/README.md` states the cost of a trait object.
 #[cfg(not(debug_assertions))]
 #[inline]
 pub(crate) fn of_turn<'s, 'm, X: Machine>(machine: &'s mut TypedMachine<'m, X>) -> &'s mut TypedMachine<'m, X> {

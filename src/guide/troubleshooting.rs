@@ -15,7 +15,8 @@
 //! | the compiler reports an error in the code of a body | [The code does not compile](#the-code-does-not-compile) |
 //!
 //! Most sections begin with the call that shows the cause, and with the output of this call. Then they show the view of
-//! the console for the symptom. In the outputs, the pids and the paths of types are shortened.
+//! the console for the symptom. In the outputs, the pids and the paths of types are shortened, and some long lines are
+//! wrapped.
 //!
 //! These tools help with all symptoms:
 //!

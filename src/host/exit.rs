@@ -224,7 +224,6 @@ impl<M: Send + 'static> Control<M> {
     /// Runs the exit of a mailbox that belongs to no process. The caller must be the first thread that has set
     /// `KILLED`.
     pub(super) fn run_outside_exit(&self, exit: &Exit) {
-        debug_assert!(self.head.is_outside(), "the mailbox belongs to no process");
         let control: &dyn AnyControl = self;
         let _ = control.run_exit(&self.head, &mut NoProcess, exit.clone());
     }

@@ -333,6 +333,8 @@ impl<T> Queues<T> {
     /// Pushes a task to the deque after this worker has run one turn of the task. With FIFO order, this task runs after
     /// all other tasks of the deque. The task is added to the deque even if the deque is full. Otherwise the task would
     /// be added to the global queue, and would move to another core at every turn.
+    ///
+    /// In some builds, `#[inline]` is not enough, and the call takes 2 % of the instructions of the bench `yield`.
     #[inline(always)]
     pub(crate) fn push_again(&self, item: T) -> Pushed {
         if !self.batch.is_empty() {

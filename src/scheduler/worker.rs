@@ -5,6 +5,7 @@
 //! `idle.rs` owns the state of parked and searching workers. `README.md` in this folder explains why no wake-up is
 //! lost.
 
+mod rounds;
 mod search;
 
 use std::cell::{Cell, RefCell};
@@ -25,6 +26,7 @@ use crate::scheduler::idle::Woken;
 use crate::scheduler::queue::{Pushed, Queues};
 use crate::scheduler::slot::{OWN_FUTURE, WorkerSlot};
 use crate::scheduler::threads::TOO_MANY;
+use crate::scheduler::worker::rounds::Rounds;
 use crate::scheduler::{Placement, Scheduler, Task};
 
 /// Every 61st time that a worker looks for a task, the worker first checks the timers, the sockets, the global queue
@@ -36,13 +38,6 @@ const OLDEST_EVERY: u32 = 16;
 /// takes the oldest local task. At an attempt with this remainder, the worker checks its local queues before the
 /// priority queues: see `priority.rs`.
 const OLDEST_AT: u32 = 8;
-/// Maximum number of rounds of a search before the worker parks. If a search finds no task and the worker then sleeps
-/// for a long time, the next search has half as many rounds.
-const ROUNDS: u32 = if cfg!(any(procession_loom, procession_shuttle)) { 1 } else { 16 };
-/// If a sleep was shorter than this time, the next search has all `ROUNDS` rounds. In this case, a longer search would
-/// have cost less than the sleep.
-const SHORT_SLEEP: Duration = Duration::from_micros(50);
-
 /// State of one worker. A thread acts as this worker after a call of [`act`](Self::act). While the thread acts as this
 /// worker, the tasks that the thread wakes enter the local queues of this worker.
 pub(crate) struct Worker<T: Task> {
@@ -60,7 +55,7 @@ pub(crate) struct Worker<T: Task> {
     /// push wakes a polled guest, the guest does not begin a search.
     woken: Cell<bool>,
     /// Number of rounds of the next search.
-    rounds: Cell<u32>,
+    rounds: Rounds,
     /// True if the worker must still check for a missing timekeeper. This field becomes true when this worker wakes up
     /// and was the timekeeper. The field also becomes true if three conditions hold together. First, this worker is the
     /// last searching worker. Second, this worker ends its search because it must call wakers or a hook. Third, the
@@ -143,7 +138,7 @@ impl<T: Task> Worker<T> {
             queues,
             searching: Cell::new(false),
             woken: Cell::new(false),
-            rounds: Cell::new(ROUNDS),
+            rounds: Rounds::new(),
             kept_time: Cell::new(false),
             polled: Cell::new(false),
             unattended: Cell::new(false),
@@ -774,11 +769,15 @@ impl<T: Task> Worker<T> {
             let in_poller = Self::without_worker(|| self.park(&mut ready));
             let slept = scheduler.driver.now().saturating_sub(began);
             self.wake_up();
-            // If no push has ended a sleep in the poller, the sleep counts as a long sleep: a longer search before the
-            // sleep would only have checked the poller more often. The poller also returns if a socket becomes ready
-            // and no operation waits for this socket.
-            let has_ready_socket = in_poller && (!ready.is_empty() || !self.woken.get());
-            self.learn(if has_ready_socket { Duration::MAX } else { slept });
+            // A wait in the poller counts as a long sleep in two cases: the poller has returned ready operations, or no
+            // push has chosen this worker. A longer search before the sleep would then only have checked the poller
+            // more often. The second case includes an event of a socket for which no operation waits.
+            let counts_as_long = in_poller && (!ready.is_empty() || !self.woken.get());
+            if counts_as_long {
+                self.rounds.shorten();
+            } else {
+                self.rounds.adapt(slept);
+            }
             if hooks.unpark.is_none() {
                 self.queue_ready(ready);
             } else {
@@ -800,7 +799,8 @@ impl<T: Task> Worker<T> {
 
     /// Parks the thread until the slot is woken. The timekeeper parks at most until the nearest deadline. If the poller
     /// is open, the timekeeper waits in the poller. The poller then appends the wakers of the ready operations to
-    /// `ready`. This function may return spuriously. Returns whether the thread has waited in the poller.
+    /// `ready`. This function may return spuriously. Returns false if the thread has parked outside the poller. If the
+    /// slot was already woken, the timekeeper returns true without a wait.
     pub(super) fn park(&self, ready: &mut Vec<Waker>) -> bool {
         let scheduler = &self.scheduler;
         let time = self.time_to_keep();
@@ -825,16 +825,6 @@ impl<T: Task> Worker<T> {
         let waited = is_woken || poller.poll(Wait::For(time), ready);
         idle.parks_as_thread(self.slot);
         waited
-    }
-
-    /// Sets the number of rounds of the next search. Called when the worker has found no task and has then slept for
-    /// the time `slept`. If a search costs as much as one sleep, the total cost is at most twice the cost of an optimal
-    /// choice (Karlin, Li, Manasse and Owicki, "Empirical Studies of Competitive Spinning for a Shared-Memory
-    /// Multiprocessor", 1991). A search before a long sleep was useless. Therefore a long sleep halves the number of
-    /// rounds.
-    fn learn(&self, slept: Duration) {
-        let rounds = self.rounds.get();
-        self.rounds.set(if slept < SHORT_SLEEP { ROUNDS } else { (rounds / 2).max(1) });
     }
 
     /// Leaves the slot. Wakes another worker in three cases: tasks are in the queues of the slot or in the global

@@ -64,7 +64,9 @@ impl<S> Turns<S> {
     /// wait.
     pub(super) fn stop(&self) {
         // A thread that already waits in the poller has read the flag before this store. The wake-up ends the wait of
-        // this thread. No other call can take the wake-up, because the waiting thread holds the lock `calls`.
+        // this thread. No other call can take the wake-up, because the waiting thread holds the lock `calls`. In the
+        // model `guest_asks_against_stop`, this flag alone or the record of the wake-up alone is enough. Therefore the
+        // planted bug `poller_forgets_wake_ups` removes both.
         self.is_stopped.store(!planted!("poller_forgets_wake_ups"), Ordering::SeqCst);
     }
 

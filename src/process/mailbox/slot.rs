@@ -165,8 +165,8 @@ impl<M> Slot<M> {
                 // check above has shown that this process owns the slot. The run state of this process was *Open*, and
                 // a process waits in this state only if its slot is open and empty. While the slot is open, only the
                 // thread that owns this right writes the slot. This thread keeps the right until the write has ended.
-                // The results of `own` are correct: except in tests and models, `own` is `Stepped`, which is an unsafe
-                // trait (see `Own`).
+                // The results of `own` are correct: except in tests and models, the type of `own` implements the unsafe
+                // trait `Stepped` (see `Own`).
                 unsafe { self.write(message) };
                 Ok(pending)
             }

@@ -1,6 +1,8 @@
 //! Tests of the memory of a process, from the spawn of the process to the drop of the last reference to the process.
 //! The queue of a simulation contains no unsafe code. Therefore, Miri can check these tests with Stacked Borrows.
 
+use std::pin::pin;
+
 use crate::context::Context;
 use crate::context::step::{Events, Next, Process, StepOutput};
 use crate::host::Host;
@@ -55,6 +57,8 @@ fn the_outcome_reaches_a_join_handle_that_is_polled_before_or_after_the_exit() {
         late.send(Box::new(10 * number)).unwrap();
     }
     let outcome = simulation.run(async {
+        let mut early = pin!(early);
+        assert!(futures::poll!(&mut early).is_pending());
         let early = early.await;
         let _ = late.exited().await;
         (early, late.await)
@@ -98,7 +102,7 @@ fn a_dropped_join_handle_drops_the_outcome_once() {
 /// The drop of the simulation drops the state and the unread messages of processes that have not exited. One process
 /// has not begun its first turn, and the other process waits.
 #[test]
-fn the_drop_of_the_runtime_drops_the_state_of_its_processes_once() {
+fn the_drop_of_a_simulation_drops_the_state_of_its_processes_once() {
     let value = Arc::new(());
     let mut simulation = Simulation::new(1);
     let spawn = |host: &Host| {
@@ -111,7 +115,7 @@ fn the_drop_of_the_runtime_drops_the_state_of_its_processes_once() {
     };
     let waiting = spawn(simulation.host());
     waiting.send(Arc::clone(&value)).unwrap();
-    let _ = simulation.run(simulation.host().clone().spawn(|_: Context<()>| async {}));
+    simulation.run(waiting.started()).unwrap();
     let fresh = spawn(simulation.host());
     fresh.send(Arc::clone(&value)).unwrap();
     assert_eq!(references(&value), 5);
@@ -135,7 +139,7 @@ fn a_kill_drops_the_state_and_reaches_the_join_handle() {
         })
     };
     let waiting = spawn();
-    let _ = simulation.run(host.spawn(|_: Context<()>| async {}));
+    simulation.run(waiting.started()).unwrap();
     let fresh = spawn();
     waiting.kill();
     fresh.kill();

@@ -1,13 +1,11 @@
 //! A worker searches for tasks outside its own queues. The worker steals tasks from other workers, and takes tasks from
 //! the shared queues.
 
-use std::time::Duration;
-
 use crossbeam_deque::Steal;
 
 use crate::observe::{Counter, WorkerState};
 use crate::platform::sync::{hint, thread};
-use crate::scheduler::worker::{ROUNDS, Worker};
+use crate::scheduler::worker::Worker;
 use crate::scheduler::{Remote, Task};
 
 /// Number of passes over the other workers in one round of a search.
@@ -105,7 +103,7 @@ impl<T: Task> Worker<T> {
         }
         for round in 0..rounds {
             if let Some(task) = self.steal(PASSES).or_else(|| self.take_global()).or_else(|| self.take_ranked()) {
-                self.rounds.set(ROUNDS);
+                self.rounds.restore();
                 return Some(task);
             }
             if self.scheduler.is_stopping() {
@@ -116,9 +114,9 @@ impl<T: Task> Worker<T> {
             if rounds > 1 && self.scheduler.poller().is_some() {
                 self.poll_sockets();
                 if let Some(task) = self.queues.next() {
-                    // The event would also have ended a sleep in the poller, with fewer system calls. Therefore, the
-                    // next search has half as many rounds, as after such a sleep.
-                    self.learn(Duration::MAX);
+                    // The event would also have ended a wait in the poller, with fewer system calls. Therefore, the
+                    // next search has half as many rounds, as after a wait in the poller.
+                    self.rounds.shorten();
                     return Some(task);
                 }
                 if !self.searching.get() {

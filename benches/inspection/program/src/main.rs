@@ -12,7 +12,7 @@ use row::Row;
 
 const USAGE: &str = "usage: inspection [--quick] [--rounds N] [WORD…]
 
-  WORD        measures only the rows whose names contain one of these words; default: all rows
+  WORD        measures only the rows whose names contain one of these texts, for example '`process`'; default: all rows
   --quick     few messages and six rounds: shows that the program runs, not the cost
   --rounds N  rounds of each row, 6 to 1,000; default: 15";
 

@@ -229,10 +229,15 @@ fn time_until(now_ns: u64, at_ns: u64) -> String {
 /// is left out.
 fn further_text(details: &Details, text: &str, other: &Map<String, Value>) -> String {
     let texts = other.iter().filter_map(|(key, value)| {
-        let value = any_text(details.now_ns, key, value).filter(|value| !text.contains(without_column(value)))?;
+        let value = any_text(details.now_ns, key, value).filter(|value| !contains(text, without_column(value)))?;
         Some(format!(", {} {value}", any_name(key)))
     });
     texts.collect()
+}
+
+/// Returns whether the text contains the value, and no further digit follows the value.
+fn contains(text: &str, value: &str) -> bool {
+    text.match_indices(value).any(|(at, _)| !text[at + value.len()..].starts_with(|next: char| next.is_ascii_digit()))
 }
 
 /// If the value is a place in a source file, returns the place without the column. The text of a wait contains only the

@@ -38,6 +38,7 @@ const OLDEST_EVERY: u32 = 16;
 /// takes the oldest local task. At an attempt with this remainder, the worker checks its local queues before the
 /// priority queues: see `priority.rs`.
 const OLDEST_AT: u32 = 8;
+
 /// State of one worker. A thread acts as this worker after a call of [`act`](Self::act). While the thread acts as this
 /// worker, the tasks that the thread wakes enter the local queues of this worker.
 pub(crate) struct Worker<T: Task> {

@@ -28,9 +28,9 @@ impl Rounds {
         self.0.set(MAX);
     }
 
-    /// Halves the number of rounds. Called when a part of the search was useless: after a search that found a ready
-    /// socket, and after a wait in the poller that no push has ended. A longer search would only have checked the
-    /// poller more often.
+    /// Halves the number of rounds, down to 1. The worker calls this function after a search that found a ready socket,
+    /// and after a wait in the poller that no push has ended. In both cases, a longer search would only check the poller
+    /// more often.
     pub(super) fn shorten(&self) {
         self.0.set((self.0.get() / 2).max(1));
     }
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_that_finds_a_socket_shortens_the_next_search() {
+    fn shorten_halves_the_rounds_and_restore_sets_the_maximum() {
         let rounds = Rounds::new();
         assert_eq!(rounds.get(), MAX);
         rounds.shorten();

@@ -12,7 +12,7 @@ use crate::observe::Metrics;
 use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::platform::sync::thread::LocalKey;
 use crate::platform::sync::{Arc, Condvar, Mutex, thread, thread_local};
-use crate::scheduler::{Driver, Here, Hooks, NO_LABEL, Options, Placement, QueueOrder, SLOTS, Scheduler, Task};
+use crate::scheduler::{Driver, Here, Hooks, NO_LABEL, Options, Placement, QueueOrder, Rank, SLOTS, Scheduler, Task};
 
 thread_local! {
     static CURRENT: Here<Job> = const { Here::new(RefCell::new(None)) };
@@ -40,8 +40,9 @@ impl Task for Job {
         (NO_LABEL, ())
     }
 
-    fn run(self, (): ()) {
+    fn run(self, (): ()) -> Option<(Self, Option<Rank>)> {
         self.0();
+        None
     }
 
     fn current() -> &'static LocalKey<Here<Self>> {

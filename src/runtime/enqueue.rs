@@ -19,6 +19,7 @@ use crate::platform::poller::SocketWait;
 use crate::platform::sync::thread::LocalKey;
 use crate::platform::sync::{Arc, thread_local};
 use crate::process::catch::catch;
+use crate::process::state::RunnableProcess;
 use crate::process::state::current::Current;
 use crate::process::state::priority::Priority;
 use crate::process::state::wake_source::{SchedulerHandle, WakeSource};
@@ -63,16 +64,12 @@ impl Task for Job {
     }
 
     #[inline]
-    fn run(self, sampled: Self::Begun) {
-        match self {
-            Self::Process(ready) => ready.run(),
-            Self::Future(runnable) => {
-                let _ = Current::with(|current| current.without_turn(|| runnable.run()));
-            }
-        }
-        if let Some((host, begun)) = sampled {
-            measure_turn(&host, begun);
-        }
+    fn run(self, sampled: Self::Begun) -> Option<(Self, Option<Rank>)> {
+        let again = self.run_measured(sampled)?;
+        // The process becomes ready here, and not in `run_measured`, because a process of a `LocalSet` becomes ready in
+        // the queue of the `LocalSet`.
+        let (priority, _) = again.head().ready();
+        Some((Self::Process(again), rank(priority)))
     }
 
     /// Polls the future of a guest thread with a new budget. The poll may happen inside a step, for example a step that
@@ -88,12 +85,32 @@ impl Task for Job {
 }
 
 impl Job {
-    /// Runs the job on this thread, outside the loop of a worker. If a process panics, its turn catches the panic. This
-    /// function catches only the panic of a future without a process.
+    /// Runs one turn of the job. If the job is a process that needs another turn, returns the process. A future queues
+    /// itself.
+    #[inline]
+    fn run_measured(self, sampled: <Self as Task>::Begun) -> Option<RunnableProcess> {
+        let again = match self {
+            Self::Process(ready) => ready.run(),
+            Self::Future(runnable) => {
+                let _ = Current::with(|current| current.without_turn(|| runnable.run()));
+                None
+            }
+        };
+        if let Some((host, begun)) = sampled {
+            measure_turn(&host, begun);
+        }
+        again
+    }
+
+    /// Runs the job on this thread, outside the loop of a worker. If a process needs another turn, queues the process.
+    /// If a process panics, its turn catches the panic. This function catches only the panic of a future without a
+    /// process.
     pub(crate) fn run_here(self) {
         let _ = catch(|| {
             let (_, begun) = self.begin();
-            Task::run(self, begun);
+            if let Some(again) = self.run_measured(begun) {
+                again.schedule(WakeSource::Turn);
+            }
         });
     }
 }
@@ -156,6 +173,16 @@ pub(crate) fn set_owner(threads: &Threads, host: &Host) {
     threads.set_owner(host.downgrade());
 }
 
+/// Returns the scheduler's name of a priority, if the priority is not normal.
+#[inline]
+fn rank(priority: Priority) -> Option<Rank> {
+    match priority {
+        Priority::Normal => None,
+        Priority::High => Some(Rank::High),
+        Priority::Low => Some(Rank::Low),
+    }
+}
+
 /// Queues a job of the threaded runtime.
 pub(crate) fn to_threads(job: Job, source: WakeSource<'_>) {
     let (host, (priority, is_new)) = match &job {
@@ -163,15 +190,12 @@ pub(crate) fn to_threads(job: Job, source: WakeSource<'_>) {
         Job::Future(runnable) => (runnable.metadata().get(), (Priority::Normal, false)),
     };
     let scheduler_address = host.shared().scheduler_address;
-    let how = match priority {
-        Priority::Normal => match source {
-            WakeSource::Turn => Placement::Yielded,
-            WakeSource::Behind => Placement::Behind,
-            WakeSource::Waiting(_) if is_new => Placement::New,
-            WakeSource::Waiting(_) => Placement::Woken,
-        },
-        Priority::High => Placement::Ranked(Rank::High),
-        Priority::Low => Placement::Ranked(Rank::Low),
+    let how = match (rank(priority), source) {
+        (Some(rank), _) => Placement::Ranked(rank),
+        (None, WakeSource::Turn) => Placement::Yielded,
+        (None, WakeSource::Behind) => Placement::Behind,
+        (None, WakeSource::Waiting(_)) if is_new => Placement::New,
+        (None, WakeSource::Waiting(_)) => Placement::Woken,
     };
     // A worker queues the job through its own reference to the scheduler. If each push cloned a shared reference, all
     // workers would write to the cache line of the reference count.

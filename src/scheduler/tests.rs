@@ -26,8 +26,9 @@ impl Task for Job {
         (NO_LABEL, ())
     }
 
-    fn run(self, (): ()) {
+    fn run(self, (): ()) -> Option<(Self, Option<Rank>)> {
         (self.0)();
+        None
     }
 
     fn current() -> &'static LocalKey<Here<Self>> {

@@ -1,10 +1,11 @@
 //! Worker of the scheduler. A worker looks for tasks in a fixed order, runs the tasks, and parks when there are no
 //! tasks.
 //!
-//! The file `worker/search.rs` steals tasks. The file `queue.rs` owns the local queues of the worker. The file
-//! `idle.rs` owns the state of parked and searching workers. `README.md` in this folder explains why no wake-up is
-//! lost.
+//! The file `worker/push.rs` queues tasks. The file `worker/search.rs` steals tasks. The file `queue.rs` owns the local
+//! queues of the worker. The file `idle.rs` owns the state of parked and searching workers. `README.md` in this folder
+//! explains why no wake-up is lost.
 
+mod push;
 mod rounds;
 mod search;
 
@@ -23,11 +24,11 @@ use crate::platform::sync::{Arc, CachePadded, NeverDropped, UniqueRc, planted, t
 use crate::platform::unwind::contain;
 use crate::scheduler::hooks::Hook;
 use crate::scheduler::idle::Woken;
-use crate::scheduler::queue::{Pushed, Queues};
+use crate::scheduler::queue::Queues;
 use crate::scheduler::slot::{OWN_FUTURE, WorkerSlot};
 use crate::scheduler::threads::TOO_MANY;
 use crate::scheduler::worker::rounds::Rounds;
-use crate::scheduler::{Placement, Scheduler, Task};
+use crate::scheduler::{Scheduler, Task};
 
 /// Every 61st time that a worker looks for a task, the worker first checks the timers, the sockets, the global queue
 /// and the unattended slots. Otherwise a worker with many local tasks would never check these four sources.
@@ -204,101 +205,6 @@ impl<T: Task> Worker<T> {
     #[inline]
     pub(super) fn is_of(&self, address: usize) -> bool {
         self.scheduler_address == address
-    }
-
-    /// Queues a task on this worker. The task is either the running task itself, or a task that the running task woke
-    /// or spawned. Returns true if the caller must [wake](Self::notify_other) another worker.
-    #[inline]
-    #[must_use]
-    pub(super) fn push(&self, task: T, how: Placement) -> bool {
-        if self.worker_slot.is_handed_over() {
-            return self.push_for_others(task, how);
-        }
-        let pushed = match how {
-            Placement::New | Placement::Woken if self.shuffles && self.rng.borrow_mut().below(2) == 0 => {
-                self.queues.push_back(task)
-            }
-            Placement::Behind => self.queues.push_back(task),
-            Placement::New => self.queues.push_new(task),
-            Placement::Woken => self.queues.push_next(task),
-            Placement::Yielded if self.queues.is_lifo() => return self.push_behind(task),
-            Placement::Yielded => self.queues.push_again(task),
-            Placement::Ranked(_) => return self.push_shared(task, how),
-        };
-        match pushed {
-            // This worker runs the task as soon as the current task returns. The wake-up of a second worker would cost
-            // more than this delay.
-            Pushed::ToSlot => false,
-            // At least two other tasks wait. The push of an earlier task has woken a worker. When the woken worker
-            // finds a task, the woken worker wakes the next worker.
-            Pushed::ToDeque(3..) => false,
-            // The task is the only queued task. This worker runs the task next, so no other worker is needed.
-            Pushed::ToDeque(1) if self.queues.slot_is_empty() => false,
-            Pushed::ToDeque(_) => true,
-            Pushed::BatchFull => {
-                self.overflow();
-                true
-            }
-        }
-    }
-
-    /// Wakes another worker, which can steal tasks from this worker.
-    #[cold]
-    pub(super) fn notify_other(&self) {
-        self.scheduler.notify();
-    }
-
-    /// Moves a full batch to the global queue.
-    #[cold]
-    fn overflow(&self) {
-        self.scheduler.metrics.add(Counter::Overflows, 1);
-        self.queues.overflow(&self.scheduler.global);
-    }
-
-    /// Queues a task in the global queue, so that the task runs after the local tasks. Only a worker with LIFO order
-    /// calls this function. Returns false if this worker has no local task. In this case the caller need not wake
-    /// another worker, because this worker itself takes the task. If this worker leaves its slot or waits before it
-    /// takes the task, this worker then wakes another worker.
-    #[cold]
-    fn push_behind(&self, task: T) -> bool {
-        let alone = self.queues.is_empty();
-        match self.scheduler.global.push(task) {
-            Ok(()) => !alone,
-            Err(task) => {
-                self.queues.keep(task);
-                false
-            }
-        }
-    }
-
-    /// Queues a task while this worker is in a long step that was handed over. A woken task is urgent. Therefore a
-    /// woken task is added to a shared queue: workers check the shared queues before they search. A spawned task is
-    /// added to the local deque. A step often spawns many tasks, and thieves can take several tasks at a time from the
-    /// deque without a lock. The bench `spawn-inside` takes 0.86 times as long with this rule.
-    #[cold]
-    fn push_for_others(&self, task: T, how: Placement) -> bool {
-        if how != Placement::New {
-            return self.push_shared(task, how);
-        }
-        if self.queues.push_back(task) == Pushed::BatchFull {
-            self.overflow();
-        }
-        true
-    }
-
-    /// Queues a task in a shared queue. There are two reasons: the priority of the task is high or low, or this worker
-    /// does not check its local queues for some time.
-    #[cold]
-    fn push_shared(&self, task: T, how: Placement) -> bool {
-        match self.scheduler.put_where_all_look(task, how) {
-            Ok(()) => true,
-            Err(task) => {
-                // The scheduler is closed. The task must not be dropped here, because the drop would run user code
-                // while the thread-local is borrowed. Therefore the task is added to the local deque.
-                self.queues.keep(task);
-                false
-            }
-        }
     }
 
     /// Wakes another worker if a local queue or the global queue contains a task. This check includes the `next` slot.
@@ -501,8 +407,8 @@ impl<T: Task> Worker<T> {
         }
     }
 
-    /// Runs a task. The task itself catches the panics of its process. This function catches all other panics, so that
-    /// the worker continues.
+    /// Runs a task. If the task needs another turn, queues the task again. The task itself catches the panics of its
+    /// process. This function catches all other panics, so that the worker continues.
     #[inline]
     pub(super) fn run(&self, task: T) {
         let (label, begun) = task.begin();
@@ -510,7 +416,13 @@ impl<T: Task> Worker<T> {
         self.worker_slot.set_label(label);
         self.enter(WorkerState::Running);
         self.counters.add(Counter::Polls, 1);
-        contain(|| task.run(begun));
+        let mut again = None;
+        contain(|| again = task.run(begun));
+        if let Some((task, rank)) = again
+            && self.push_again(task, rank)
+        {
+            self.notify_other();
+        }
     }
 
     #[inline]

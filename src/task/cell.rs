@@ -188,7 +188,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// owns the right to run the process and the reference count of this right, and passes both to this function. The
     /// function [`create`] has stored the machine of the cell, and [`finish`](Self::finish) has not dropped the
     /// machine.
-    unsafe fn run(at: NonNull<Header>) {
+    unsafe fn run(at: NonNull<Header>) -> Option<RunnableProcess> {
         // SAFETY: a `Cell` is `repr(C)` and begins with its base, so `at` points to the header of a cell that begins
         // with a `CellBase<X::Message, X::Output, S>`. The caller of this function guarantees the other requirements of
         // `enter`. This function uses the other fields of the result only before it consumes `ready`.
@@ -206,7 +206,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         let mut typed = TypedMachine::new(machine, &me, &mut output);
         let outcome = task::turn(task::of_turn(&mut typed), progress, &control.head, &own, &ready, &mut failure);
         match outcome {
-            TurnOutcome::Again => ready.schedule(WakeSource::Turn),
+            TurnOutcome::Again => Some(ready),
             TurnOutcome::Waits => ready.wait(),
             // SAFETY: the slot is open. The turn returns `WaitsOpen` only if a receiver has noted that it waits with an
             // open slot. The receiver makes this note in the present turn. At this time, the receiver has opened the
@@ -216,7 +216,10 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
             // SAFETY: `finish` requires the right to run a cell of this type, and `ready` is this right. The turn has
             // ended the process, and the reference in `typed` is not used any more. If `left` is true, the turn has
             // taken over the reference count that the pid table owned, and `finish` gets this count.
-            TurnOutcome::Over(left) => unsafe { Self::finish(ready, &mut output, failure, left) },
+            TurnOutcome::Over(left) => unsafe {
+                Self::finish(ready, &mut output, failure, left);
+                None
+            },
         }
     }
 

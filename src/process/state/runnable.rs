@@ -25,7 +25,8 @@ use crate::process::state::{Borrowed, Header, HeaderFirst, Ref, RunState};
 /// through the header of the cell.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Task {
-    pub(crate) run: unsafe fn(NonNull<Header>),
+    /// If the process needs another turn, returns the process.
+    pub(crate) run: unsafe fn(NonNull<Header>) -> Option<RunnableProcess>,
     pub(crate) cancel: unsafe fn(NonNull<Header>),
     pub(crate) schedule: unsafe fn(NonNull<Header>, WakeSource<'_>),
     pub(crate) joiner: unsafe fn(NonNull<Header>) -> Option<Joiner>,
@@ -63,6 +64,9 @@ impl Task {
     /// Functions in the header of a value that is not a task. The run state of a value that is not a task is always
     /// *Over*, so the runtime calls only the function `joiner`.
     pub(super) const NONE: Self = {
+        unsafe fn no_turn(_: NonNull<Header>) -> Option<RunnableProcess> {
+            unreachable!("it is no task")
+        }
         unsafe fn never(_: NonNull<Header>) {
             unreachable!("it is no task")
         }
@@ -72,7 +76,7 @@ impl Task {
         unsafe fn no_joiner(_: NonNull<Header>) -> Option<Joiner> {
             None
         }
-        Self { run: never, cancel: never, schedule: nowhere, joiner: no_joiner }
+        Self { run: no_turn, cancel: never, schedule: nowhere, joiner: no_joiner }
     };
 }
 
@@ -181,15 +185,16 @@ impl RunnableProcess {
         self.0.as_ptr().cast()
     }
 
-    /// Runs the process for one turn.
+    /// Runs the process for one turn. If the process needs another turn, returns the process, and the caller must queue
+    /// the process with [`WakeSource::Turn`].
     #[inline]
-    pub(crate) fn run(self) {
+    pub(crate) fn run(self) -> Option<Self> {
         let run = self.task().run;
         // SAFETY: the function `run` belongs to the type of this value, and the pointer has the provenance of the whole
         // cell. The value `self` represents the right to run the process and owns one strong count, and `into_at`
         // consumes both. The right to run the process exists, so the process's machine was stored and has not
         // been dropped.
-        unsafe { run(self.into_at()) };
+        unsafe { run(self.into_at()) }
     }
 
     /// Queues the process.
@@ -203,12 +208,12 @@ impl RunnableProcess {
         unsafe { schedule(self.into_at(), source) };
     }
 
-    /// Ends a turn. If the process was woken during the turn, queues the process again. If the process was not woken,
-    /// the process waits.
+    /// Ends a turn. If the process was woken during the turn, returns the process, because the process needs another
+    /// turn. If the process was not woken, the process waits.
     #[inline]
-    pub(crate) fn wait(self) {
+    pub(crate) fn wait(self) -> Option<Self> {
         // SAFETY: `wait_as` requires an open slot only if its argument is `true`.
-        unsafe { self.wait_as(false) };
+        unsafe { self.wait_as(false) }
     }
 
     /// Does the same as [`wait`](Self::wait), with one difference: if the process waits, its run state is *Open*, so
@@ -217,16 +222,16 @@ impl RunnableProcess {
     /// # Safety
     /// The slot of the process's mailbox is open.
     #[inline]
-    pub(crate) unsafe fn wait_open(self) {
+    pub(crate) unsafe fn wait_open(self) -> Option<Self> {
         // SAFETY: `wait_as` requires that the slot of the mailbox is open, and the caller of this function guarantees
         // this condition.
-        unsafe { self.wait_as(true) };
+        unsafe { self.wait_as(true) }
     }
 
     /// # Safety
     /// If `open` is true, the slot of the process's mailbox is open.
     #[inline]
-    unsafe fn wait_as(self, open: bool) {
+    unsafe fn wait_as(self, open: bool) -> Option<Self> {
         // Another thread may run the process as soon as the process waits, so the right is released before the process
         // waits.
         let at = ManuallyDrop::new(self).0;
@@ -239,9 +244,7 @@ impl RunnableProcess {
         // again only if `wait` returns false. In this case, `wait` has not released the right. If `open` is true, the
         // slot is open by contract. A slot is closed only by a turn of the process, or by a thread that has first ended
         // the run state *Open*. Therefore, the slot stays open as long as the run state is *Open*.
-        if !unsafe { state.wait(open) } {
-            Self(at).schedule(WakeSource::Turn);
-        }
+        if unsafe { state.wait(open) } { None } else { Some(Self(at)) }
     }
 }
 

@@ -26,7 +26,7 @@ fn each_attempt_to_steal_is_counted_with_its_result() {
     let steal = |passes| {
         let stolen = thief.steal(passes);
         let is_stolen = stolen.is_some();
-        stolen.into_iter().for_each(|task| task.run(()));
+        stolen.into_iter().for_each(|task| assert!(task.run(()).is_none()));
         is_stolen
     };
     // The thief tries no victim whose queues are empty.
@@ -74,7 +74,7 @@ fn an_attempt_that_loses_a_race_is_counted_as_retried() {
                         let stops = stop.load(Ordering::SeqCst);
                         let has_tasks = !scheduler.remotes[thief.slot()].is_empty();
                         match if has_tasks { thief.find(1) } else { thief.steal(4) } {
-                            Some(task) => task.run(()),
+                            Some(task) => assert!(task.run(()).is_none()),
                             None if stops => break,
                             None => {}
                         }

@@ -118,12 +118,9 @@ pub(crate) struct Entry {
     pub(crate) input: Option<Payload>,
 }
 
-/// Access to the machine of a process. An exit calls the machine through a trait object of this trait. Therefore, the
-/// compiler does not compile the code of the exit for each process type. In a build with debug assertions, the same
-/// applies to the code of the turn: see [`of_turn`].
+/// Access to the machine of a process. In a build with debug assertions, the turn and the exit call the machine through
+/// a trait object of this trait: see [`of_turn`].
 pub(crate) trait AnyMachine {
-    /// Returns the machine as a trait object.
-    fn as_dyn(&mut self) -> &mut dyn AnyMachine;
     /// Calls [`Machine::init`].
     fn init(&mut self) -> Result<(), InitError>;
     /// Calls [`Machine::step`]. If the step returns the output of the process, stores the output in the variable of
@@ -158,10 +155,6 @@ impl<'a, X: Machine> TypedMachine<'a, X> {
 }
 
 impl<X: Machine> AnyMachine for TypedMachine<'_, X> {
-    fn as_dyn(&mut self) -> &mut dyn AnyMachine {
-        self
-    }
-
     #[inline]
     fn init(&mut self) -> Result<(), InitError> {
         self.machine.as_mut().init(self.me)
@@ -198,12 +191,12 @@ impl<X: Machine> AnyMachine for TypedMachine<'_, X> {
 }
 
 /// Returns the argument of [`turn`] for a machine. In a build with debug assertions, the argument is a trait object.
-/// Therefore, the compiler compiles the code of the turn once in each crate, and not once for each process type: a
-/// debug build of a program with 200 process types takes half of the CPU time.
+/// Therefore, the compiler compiles the code of the turn and of the exit once in each crate, and not once for each
+/// process type: a debug build of a program with 200 process types takes half of the CPU time.
 #[cfg(debug_assertions)]
 #[inline]
 pub(crate) fn of_turn<'s, X: Machine>(machine: &'s mut TypedMachine<'_, X>) -> &'s mut dyn AnyMachine {
-    machine.as_dyn()
+    machine
 }
 
 /// Returns the argument of [`turn`] for a machine. In a build without debug assertions, the argument has the type of
@@ -328,7 +321,7 @@ impl<'a, A: AnyMachine + ?Sized> Turn<'a, A> {
     /// code panics during this call, the panic replaces `exit`.
     fn end(&mut self, exit: Exit) -> Exit {
         let Self { current, around, turn, .. } = *self;
-        let (machine, left) = (self.machine.as_dyn(), &mut self.left);
+        let (machine, left) = (&mut *self.machine, &mut self.left);
         let mut owner = Exiting { current, machine, around, turn, left, ending: None, unread: 0 };
         around.own().run_exit(around.head(), &mut owner, exit)
     }
@@ -350,9 +343,9 @@ impl<'a, A: AnyMachine + ?Sized> Turn<'a, A> {
 }
 
 /// A process during its exit.
-struct Exiting<'t, 'a> {
+struct Exiting<'t, 'a, A: ?Sized> {
     current: &'a Current,
-    machine: &'t mut dyn AnyMachine,
+    machine: &'t mut A,
     around: Around<'a>,
     turn: InTurn,
     /// The field [`Turn::left`] of the turn.
@@ -364,7 +357,7 @@ struct Exiting<'t, 'a> {
     unread: usize,
 }
 
-impl ExitOwner for Exiting<'_, '_> {
+impl<A: AnyMachine + ?Sized> ExitOwner for Exiting<'_, '_, A> {
     #[inline]
     fn in_turn(&self) -> Option<InTurn> {
         Some(self.turn)
@@ -458,7 +451,7 @@ pub(crate) fn turn<A: AnyMachine + ?Sized>(
     let cx = &mut Context::from_waker(&waker);
     Current::with(|current| {
         let mut this = Turn::new(current, machine, head, own, turn, failure);
-        let _guard = current.enter(turn, this.around.address(), this.head().pid(), ready.type_name_fn(), cx.waker());
+        let _guard = current.enter(turn, this.around.address(), this.head().pid(), ready.type_name_fn());
         let polled = this.run(progress, cx);
         while current.upgrade.is_pending() {
             // A destructor, or a step that has failed, has requested an upgrade. The request must not stay on the

@@ -651,8 +651,6 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
 
 #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
 mod tests {
-    use std::task::Waker;
-
     use super::*;
     use crate::{Context, Runtime};
 
@@ -664,15 +662,14 @@ mod tests {
         let [one, other] = [0, 1].map(|_| rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await));
         one.send(7).unwrap();
         let (own, foreign) = (one.address(), other.address());
-        let (control, waker) = (own.control(), Waker::noop());
+        let control = own.control();
         let mut mail = Mail::new();
         assert!(mail.events(control).next().is_none());
         Current::with(|current| {
-            let _outer = current.enter(InTurn::in_test(), control.address(), own.pid(), || "one", waker);
+            let _outer = current.enter(InTurn::in_test(), control.address(), own.pid(), || "one");
             let mut events = mail.events(control);
             {
-                let _nested =
-                    current.enter(InTurn::in_test(), foreign.control().address(), foreign.pid(), || "other", waker);
+                let _nested = current.enter(InTurn::in_test(), foreign.control().address(), foreign.pid(), || "other");
                 current.note_waits_for_message(true);
                 assert!(events.next().is_none());
                 assert!(current.waits_for_message(), "the note of the nested turn is kept");

@@ -213,8 +213,6 @@ impl DropByValue for Ref<dyn AnyControl> {
 
 #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
 mod tests {
-    use std::task::Waker;
-
     use super::*;
     use crate::process::state::current::InTurn;
     use crate::{Address, Context, Runtime};
@@ -222,8 +220,7 @@ mod tests {
     /// Enters a turn of this process.
     fn in_turn<R>(process: &Address<u64>, f: impl FnOnce(&Current) -> R) -> R {
         Current::with(|current| {
-            let _turn =
-                current.enter(InTurn::in_test(), process.control().address(), process.pid(), || "test", Waker::noop());
+            let _turn = current.enter(InTurn::in_test(), process.control().address(), process.pid(), || "test");
             f(current)
         })
     }

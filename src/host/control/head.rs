@@ -313,6 +313,7 @@ impl Head {
         self.rare.get_or_init(|| Rare::new(InheritedContext::default()))
     }
 
+    #[inline]
     fn rarest_if_any(&self) -> Option<&RarestParts> {
         self.rare.get()?.rarest.get()
     }

@@ -20,6 +20,7 @@ use crate::process::state::deferred::Deferred;
 use crate::process::state::handler_call::{HandlerCall, InterruptedCall};
 use crate::process::state::inline_command::{InlineCommand, Inlined};
 use crate::process::state::kept_timer::KeptTimer;
+use crate::process::state::runnable::PendingSchedule;
 use crate::process::state::upgrade_request::{self, UpgradeRequest};
 
 /// Budget of a turn, in units. Each message that a body receives or sends with `send_wait` takes one unit. Each call of
@@ -51,8 +52,6 @@ pub(crate) struct Current {
     pid: Cell<Option<Pid>>,
     /// Function that returns the name of the type of the process's code.
     code: Cell<fn() -> &'static str>,
-    /// Data pointer and vtable pointer of the waker that belongs to the process's task.
-    waker: Cell<(usize, usize)>,
     /// The remaining units of the turn, and the number of units that the mailbox of the process has taken: see
     /// [`UNITS_LEFT`] and [`MAILBOX_UNIT`].
     budget: Cell<u32>,
@@ -160,7 +159,6 @@ thread_local! {
             turn: Cell::new(0),
             pid: Cell::new(None),
             code: Cell::new(unknown),
-            waker: Cell::new((0, 0)),
             budget: Cell::new(BUDGET),
             polls_future: Cell::new(false),
             skips_pause: Cell::new(false),
@@ -191,18 +189,12 @@ fn unknown() -> &'static str {
     "unknown"
 }
 
-#[inline]
-fn identity(waker: &Waker) -> (usize, usize) {
-    (waker.data() as usize, std::ptr::from_ref(waker.vtable()) as usize)
-}
-
 /// Saved state of an outer turn while a nested turn runs.
 struct Outer {
     process: usize,
     turn: usize,
     pid: Option<Pid>,
     code: fn() -> &'static str,
-    waker: (usize, usize),
     budget: u32,
     notes: u8,
     checks_yield: bool,
@@ -233,7 +225,6 @@ impl Drop for Guard<'_> {
         self.current.process.set(0);
         self.current.turn.set(0);
         self.current.pid.set(None);
-        self.current.waker.set((0, 0));
     }
 }
 
@@ -279,14 +270,7 @@ impl Current {
     /// `code` returns the name of the type of the process's code. The proof `turn` belongs to this process, so
     /// [`in_step`](Self::in_step) may return this proof again until the guard is dropped.
     #[inline]
-    pub(crate) fn enter(
-        &self,
-        _turn: InTurn,
-        process: usize,
-        pid: Pid,
-        code: fn() -> &'static str,
-        waker: &Waker,
-    ) -> Guard<'_> {
+    pub(crate) fn enter(&self, _turn: InTurn, process: usize, pid: Pid, code: fn() -> &'static str) -> Guard<'_> {
         let nested = self.is_busy();
         if nested {
             self.save();
@@ -295,7 +279,6 @@ impl Current {
         self.turn.set(process);
         self.pid.set(Some(pid));
         self.code.set(code);
-        self.waker.set(identity(waker));
         self.budget.set(BUDGET);
         self.seen.set(UNSEEN);
         self.notes.set(note::KEEPS);
@@ -331,7 +314,6 @@ impl Current {
         self.process.set(0);
         self.turn.set(0);
         self.pid.set(None);
-        self.waker.set((0, 0));
         self.notes.set(0);
         self.mailbox.set(MailboxNote::Nothing);
         f()
@@ -344,7 +326,6 @@ impl Current {
             turn: self.turn.get(),
             pid: self.pid.get(),
             code: self.code.get(),
-            waker: self.waker.get(),
             budget: self.budget.get(),
             notes: self.notes.get(),
             checks_yield: self.checks_yield.replace(false),
@@ -376,7 +357,6 @@ impl Current {
         self.turn.set(outer.turn);
         self.pid.set(outer.pid);
         self.code.set(outer.code);
-        self.waker.set(outer.waker);
         self.budget.set(outer.budget);
         // The inner turn may have read the clock of another runtime, so the recorded time is no longer valid.
         self.seen.set(UNSEEN);
@@ -432,18 +412,17 @@ impl Current {
     /// Runs `f` as code outside any process. The futures that `f` polls, and the messages that `f` sends, do not belong
     /// to the process of the current turn. `f` takes no units from the budget of this turn.
     pub(crate) fn outside<T>(&self, f: impl FnOnce() -> T) -> T {
-        struct Back<'a>(&'a Current, usize, Option<Pid>, (usize, usize), u32, bool);
+        struct Back<'a>(&'a Current, usize, Option<Pid>, u32, bool);
         impl Drop for Back<'_> {
             fn drop(&mut self) {
                 self.0.process.set(self.1);
                 self.0.pid.set(self.2);
-                self.0.waker.set(self.3);
-                self.0.budget.set(self.4);
-                self.0.polls_future.set(self.5);
+                self.0.budget.set(self.3);
+                self.0.polls_future.set(self.4);
             }
         }
-        let (process, pid, waker) = (self.process.replace(0), self.pid.replace(None), self.waker.replace((0, 0)));
-        let _back = Back(self, process, pid, waker, self.budget.get(), self.polls_future.replace(false));
+        let (process, pid) = (self.process.replace(0), self.pid.replace(None));
+        let _back = Back(self, process, pid, self.budget.get(), self.polls_future.replace(false));
         f()
     }
 
@@ -479,7 +458,9 @@ impl Current {
     /// combinator.
     #[inline]
     pub(crate) fn is_own_waker(&self, waker: &Waker) -> bool {
-        self.waker.get() == identity(waker)
+        // The data pointer of a process's waker is the address of the control block. Outside a step, the address in
+        // `process` is 0, and no waker of a process has this data pointer.
+        self.steps(waker.data() as usize) && PendingSchedule::is_of_process(waker)
     }
 
     // ---- Notes of a turn
@@ -496,9 +477,12 @@ impl Current {
 
     #[inline]
     fn take(&self, note: u8) -> bool {
-        let notes = self.notes.get();
-        self.notes.set(notes & !note);
-        notes & note != 0
+        // In most calls the note is not set, and the field is not written.
+        let is_set = self.has(note);
+        if is_set {
+            self.notes.set(self.notes.get() & !note);
+        }
+        is_set
     }
 
     /// Records that the process received an answer in its own turn. The turn then runs another step of the process,
@@ -812,7 +796,7 @@ impl Current {
     /// no event to handle.
     #[inline]
     pub(crate) fn take_step_end(&self) -> Option<StepEnd> {
-        (self.has(note::STEP_END) && self.take(note::STEP_END)).then(|| self.step_end())
+        self.take(note::STEP_END).then(|| self.step_end())
     }
 
     #[cold]

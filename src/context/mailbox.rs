@@ -508,8 +508,8 @@ impl<M: Send + 'static> Mailbox<M> {
         }
         loop {
             let taken = self.take(poller, cx, true, |control, front, reader| {
-                let (taken, duties) = control.inbox.pop_or_wait(control, front, reader);
-                (taken.map(|taken| *message = Some(taken)), duties)
+                let duties = control.inbox.pop_or_wait(control, front, reader, message);
+                (message.is_some().then_some(()), duties)
             });
             match taken {
                 Poll::Ready(Ok(Some(()))) => return Poll::Ready(Ok(())),
@@ -680,8 +680,9 @@ impl<M: Send + 'static> Mailbox<M> {
         if taken.is_some() || urgent {
             return Poll::Ready(Ok(taken));
         }
-        let exit = self.me.control().head.exit();
-        if exit.is_some() {
+        let head = &self.me.control().head;
+        let has_ended = head.has_ended();
+        if has_ended {
             // The exit of the process collects the stored wakers only once. The exit may have collected the wakers
             // before this waker was stored. In this case, only this line drops this waker.
             drop(self.me.control().inbox.take_receiver_waker());
@@ -689,9 +690,10 @@ impl<M: Send + 'static> Mailbox<M> {
         // A cancel request first sets its flag, and then looks for a waiting receiver. This code first registers the
         // receiver, and then reads the flag. Therefore, either this code sees the flag, or the cancel request wakes
         // this receiver.
-        if checks_cancel && let Some((reason, _)) = self.me.control().head.cancel() {
+        if checks_cancel && let Some((reason, _)) = head.cancel() {
             return Poll::Ready(Err(Exit::Cancelled(reason)));
         }
+        let exit = if has_ended { head.exit() } else { None };
         exit.map_or(Poll::Pending, |exit| Poll::Ready(Err(exit)))
     }
 }

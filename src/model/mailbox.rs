@@ -86,7 +86,7 @@ impl Mail {
             return Ok(message);
         }
         let reader = Reader::Task { receiver_turn, may_open_slot: true };
-        let (message, duties) = self.pop_or_wait(&self.own, front, reader);
+        let (message, duties) = self.receive_or_wait(&self.own, front, reader);
         message.ok_or(duties.slot_is_open)
     }
 
@@ -112,7 +112,7 @@ impl Mail {
                 return Ok(message);
             }
             let (message, duties) =
-                self.pop_or_wait(&self.own, front, Reader::Task { receiver_turn, may_open_slot: true });
+                self.receive_or_wait(&self.own, front, Reader::Task { receiver_turn, may_open_slot: true });
             if !duties.urgent {
                 return message.ok_or(duties.slot_is_open);
             }
@@ -372,7 +372,7 @@ pub fn read_elsewhere() {
         let done = Arc::clone(&done);
         spawn(&mail, move |mail| {
             let elsewhere = Waiter::here();
-            while mail.pop_or_wait(&mail.own, &mut front, Reader::Other(elsewhere.waker())).0.is_none() {
+            while mail.receive_or_wait(&mail.own, &mut front, Reader::Other(elsewhere.waker())).0.is_none() {
                 elsewhere.wait();
             }
             done.store(true, Ordering::Release);
@@ -394,7 +394,7 @@ pub fn read_elsewhere() {
 fn poll_elsewhere(mail: &Mail, front: &mut ReadAhead<u32>, polls: usize) -> Vec<u32> {
     let mut received = vec![];
     for _ in 0..polls {
-        let (message, duties) = mail.pop_or_wait(&mail.own, front, Reader::Other(Waiter::here().waker()));
+        let (message, duties) = mail.receive_or_wait(&mail.own, front, Reader::Other(Waiter::here().waker()));
         received.extend(message);
         if duties.replaced {
             break;
@@ -458,7 +458,7 @@ pub fn other_waker() {
         // again.
         let (former, latter) = (Waiter::here(), Waiter::here());
         let mut receive = |waiter: &Arc<Waiter>| {
-            front.pop().or_else(|| inbox.pop_or_wait(&inbox.own, &mut front, Reader::Other(waiter.waker())).0)
+            front.pop().or_else(|| inbox.receive_or_wait(&inbox.own, &mut front, Reader::Other(waiter.waker())).0)
         };
         match receive(&former).or_else(|| receive(&latter)) {
             Some(message) => sum += message,
@@ -555,7 +555,7 @@ pub fn close_against_push() {
         })
     });
     let mut front = ReadAhead::default();
-    let mut seen = Vec::from_iter(inbox.pop_or_wait(&inbox.own, &mut front, Reader::Other(other.waker())).0);
+    let mut seen = Vec::from_iter(inbox.receive_or_wait(&inbox.own, &mut front, Reader::Other(other.waker())).0);
     let waits = seen.is_empty();
     let remains = inbox.close(Some(InTurn::in_test()));
     seen.extend(front.take());

@@ -46,7 +46,7 @@ fn wake_room_waiter(room_waiter: Option<RoomWaiter>) {
 fn receive(inbox: &Inbox<u32>, front: &mut ReadAhead<u32>) -> u32 {
     let waiter = Waiter::here();
     loop {
-        let (message, duties) = inbox.pop_or_wait(Waker::noop(), front, Reader::Other(waiter.waker()));
+        let (message, duties) = inbox.receive_or_wait(Waker::noop(), front, Reader::Other(waiter.waker()));
         wake_room_waiter(duties.room_waiter);
         match message {
             Some(message) => return message,

@@ -319,26 +319,31 @@ impl<M> Locked<'_, M> {
     /// Takes the oldest message, and moves the other messages to `front`. The buffer `front` must be empty.
     #[inline]
     pub(super) fn pop(&mut self, by: Receiving, front: &mut ReadAhead<M>) -> Option<M> {
+        let mut message = None;
+        self.pop_into(by, front, &mut message);
+        message
+    }
+
+    /// Does the same as [`pop`](Self::pop), and stores the message in `message`. The caller passes `None` in `message`.
+    #[inline]
+    pub(super) fn pop_into(&mut self, by: Receiving, front: &mut ReadAhead<M>, message: &mut Option<M>) {
         if self.messages().len() > 1 {
             self.gather(by, front);
-            return front.pop();
+            *message = front.pop();
+            return;
         }
         let is_first = self.slot.is_full();
-        let message = match self.messages().pop_only(by) {
-            Some(message) => message,
-            None => match self.bounded().and_then(Bounded::pop) {
-                Some(message) => message,
-                None => {
-                    front.shrink();
-                    return None;
-                }
-            },
-        };
+        *message = self.messages().pop_only(by);
+        if message.is_none() {
+            *message = self.bounded().and_then(Bounded::pop);
+            if message.is_none() {
+                return front.shrink();
+            }
+        }
         if !is_first {
             self.took(1);
             self.longest = self.longest.max(1);
         }
-        Some(message)
     }
 
     pub(super) fn gather(&mut self, by: Receiving, front: &mut ReadAhead<M>) -> Option<()> {

@@ -173,7 +173,7 @@ mod tests {
             match self {
                 Self::Body(front) => {
                     let reader = Reader::Task { receiver_turn, may_open_slot: true };
-                    front.pop().or_else(|| inbox.pop_or_wait(own, front, reader).0)
+                    front.pop().or_else(|| inbox.receive_or_wait(own, front, reader).0)
                 }
                 Self::Raw(taken) => match taken.as_deref_mut().and_then(Taken::pop) {
                     Some(message) => Some(message),

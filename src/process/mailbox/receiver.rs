@@ -156,18 +156,36 @@ impl<M> Inbox<M> {
         (state.pop(by, front), state.take_room_waiter())
     }
 
-    /// Takes the next message in the same way as [`pop`](Self::pop). If there is no message, registers the receiver as
-    /// waiting.
+    /// Takes the next message in the same way as [`pop`](Self::pop), and stores the message in `message`. If there is no
+    /// message, registers the receiver as waiting. The caller passes `None` in `message`. (If this function returned the
+    /// message, the message would be copied several times.)
     #[inline]
     pub(crate) fn pop_or_wait(
         &self,
         own: &impl Own,
         front: &mut ReadAhead<M>,
         reader: Reader,
+        message: &mut Option<M>,
+    ) -> ReceiverDuties {
+        let state = self.lock_to_receive();
+        let pop = |state: &mut Locked<'_, M>, by, front: &mut ReadAhead<M>| {
+            state.pop_into(by, front, message);
+            message.is_some().then_some(())
+        };
+        self.take_or_wait(own, state, front, reader, (LastReceive::Ordinary, 0), pop).1
+    }
+
+    /// Calls [`pop_or_wait`](Self::pop_or_wait), and returns the message.
+    #[cfg(any(test, procession_loom))]
+    pub(crate) fn receive_or_wait(
+        &self,
+        own: &impl Own,
+        front: &mut ReadAhead<M>,
+        reader: Reader,
     ) -> (Option<M>, ReceiverDuties) {
-        self.take_or_wait(own, self.lock_to_receive(), front, reader, (LastReceive::Ordinary, 0), |state, by, front| {
-            state.pop(by, front)
-        })
+        let mut message = None;
+        let duties = self.pop_or_wait(own, front, reader, &mut message);
+        (message, duties)
     }
 
     /// Returns the state of the inbox that the task of the process observes without the lock.

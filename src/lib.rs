@@ -108,7 +108,7 @@
 //! | measure the runtime | [`Host::metrics`], [`Host::counters`], [`observe::RuntimeMetrics`] |
 //! | record what each worker and process does | [`Host::start_trace`], [`guide::tracing`] |
 //! | keep the last events in memory, and write them after a fault | [`Builder::flight_recorder`], [`Host::write_flight_record`] |
-//! | find the busiest processes | [`Host::sample_run_times`], [`observe::RunTimes`] |
+//! | find the busiest processes | [`Host::sample_run_times`], [`Host::sample_increases`] |
 //! | list and inspect processes | [`Host::processes`], [`Host::process_details`], [`observe::ProcessQuery`] |
 //! | list names and groups | [`Host::names`], [`Host::groups`] |
 //! | find out why processes wait | [`Host::explain`], [`Host::wait_for_graph`], [`guide::troubleshooting`] |

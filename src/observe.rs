@@ -27,6 +27,7 @@ pub use crate::observe::distributions::{CommandTime, Distributions};
 pub use crate::observe::exits::ExitRecord;
 pub use crate::observe::explanation::{Activity, Explanation, Finding};
 pub use crate::observe::histogram::Histogram;
+pub use crate::observe::inspection::increases::{Increase, IncreaseSampler, Increases, ProcessCount};
 pub use crate::observe::inspection::last_messages::{InspectOptions, LastMessage, MessageCount, MessageKind};
 pub use crate::observe::inspection::registered::{GroupInfo, Listing, NameInfo};
 pub use crate::observe::inspection::wait_graph::{Deadlock, WaitEdge, WaitForGraph};

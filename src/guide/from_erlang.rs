@@ -70,6 +70,7 @@
 //! | port, NIF | a [`Command`](crate::Command) with a handler | |
 //! | `'$ancestors'`, `$callers` | [`ProcessBuilder::value`](crate::ProcessBuilder::value) | values that spawned processes inherit |
 //! | code change | [`Context::upgrade`](crate::Context::upgrade) | a process replaces its own code |
+//! | `recon:proc_window` | [`Host::sample_increases`](crate::Host::sample_increases), [`Host::sample_run_times`](crate::Host::sample_run_times) | |
 //! | `observer`, `sys:get_state` | [`Host::processes`](crate::Host::processes), [`Host::process_details`](crate::Host::process_details), [`supervision_tree`](crate::Host::supervision_tree), and the [console](super::console) | no function returns the state of a process |
 //! | node, distribution | – | not available yet |
 //!

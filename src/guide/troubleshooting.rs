@@ -385,6 +385,33 @@
 //! what to do: read `Host::process_details` of the process to see what it waits for
 //! ```
 //!
+//! [`Host::sample_increases`](crate::Host::sample_increases) finds the processes whose mailboxes have grown most in a
+//! given period, even if the mailboxes are still short:
+//!
+//! ```
+//! # use procession::{Context, Runtime};
+//! # use procession::observe::ProcessCount;
+//! # async fn log(_: Context<u64>) { std::future::pending().await }
+//! # let rt = Runtime::builder().workers(0).build()?;
+//! # let process = rt.process().name("log").spawn(log)?;
+//! # rt.block_on(process.started())?;
+//! let mut sampler = rt.sample_increases(ProcessCount::MailboxLen);
+//! // Some time later:
+//! # (0..250).for_each(|number| process.send(number).unwrap());
+//! # let increases = sampler.take(10);
+//! # let name = std::any::type_name_of_val(&log);
+//! # let row = format!("+250: {} \"log\" {name}: Idle, mailbox 250 (peak 250)", process.pid());
+//! # assert_eq!(increases.to_string().lines().nth(1), Some(&*row));
+//! # (250..500).for_each(|number| process.send(number).unwrap());
+//! println!("{}", sampler.take(10));
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+//!
+//! ```text
+//! increases of messages in the mailbox in a window of 5s
+//! +250: <1-9f3c.0.1> "log" app::log: Idle, mailbox 250 (peak 250)
+//! ```
+//!
 //! The view `Processes` of the console (key `2`) sorts the processes by the length of their mailboxes, longest first.
 //! The column `PEAK` contains the largest length so far:
 //!

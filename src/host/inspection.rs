@@ -16,6 +16,7 @@ mod clock_reads;
 pub(crate) mod exits;
 pub(crate) mod explain;
 pub(crate) mod growth;
+mod increases;
 mod joins;
 mod last_messages;
 pub(crate) mod local_sets;

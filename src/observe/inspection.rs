@@ -3,6 +3,7 @@
 //! The host reads the state of the processes and fills in this data. This module only filters, orders and prints the
 //! data.
 
+pub(crate) mod increases;
 pub(crate) mod last_messages;
 pub(crate) mod ranking;
 pub(crate) mod registered;

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use procession::observe::{
-    Counters, Deadlock, Finding, ProcessColumn, ProcessInfo, ProcessQuery, ProcessState, RunTimeSampler,
+    Counters, Deadlock, Finding, IncreaseSampler, ProcessColumn, ProcessCount, ProcessInfo, ProcessQuery, ProcessState,
+    RunTimeSampler,
 };
 use procession::*;
 
@@ -150,6 +151,7 @@ async fn drive(
 struct Inspector {
     host: Host,
     sampler: RunTimeSampler,
+    increases: IncreaseSampler,
     counters: Counters,
     /// Pids of the processes that live during the whole test, in ascending order.
     permanent: Vec<Pid>,
@@ -161,7 +163,7 @@ struct Inspector {
 impl Inspector {
     /// Inspects the runtime once with each kind of inspection. Counts the processes that exit meanwhile.
     fn inspect(&mut self) {
-        let kinds: [(&'static str, fn(&mut Self)); 11] = [
+        let kinds: [(&'static str, fn(&mut Self)); 12] = [
             ("all processes", Self::all_processes),
             ("columns", Self::columns),
             ("filters", Self::filters),
@@ -169,6 +171,7 @@ impl Inspector {
             ("wait-for graph", Self::graph),
             ("explanation", Self::explanation),
             ("metrics", Self::metrics),
+            ("increases", Self::increases),
             ("run times", Self::run_times),
             ("last exits", Self::last_exits),
             ("names and groups", Self::registered),
@@ -301,6 +304,13 @@ impl Inspector {
         assert!(sum <= times.run_time && times.processes.iter().all(|row| row.turns <= times.turns), "{times}");
     }
 
+    fn increases(&mut self) {
+        let increases = self.increases.take(10);
+        assert!(increases.processes.len() <= 10, "{increases}");
+        assert!(increases.processes.is_sorted_by(|one, other| one.by >= other.by), "{increases}");
+        assert!(increases.processes.iter().all(|row| (1..=row.process.steps).contains(&row.by)), "{increases}");
+    }
+
     fn last_exits(&mut self) {
         let exits = self.host.last_exits();
         assert!(exits.len() <= 100, "{}", exits.len());
@@ -358,6 +368,7 @@ fn each_kind_of_inspection_is_safe_while_a_million_processes_start_and_exit() {
         let mut inspector = Inspector {
             host: rt.host().clone(),
             sampler: rt.sample_run_times(),
+            increases: rt.sample_increases(ProcessCount::Steps),
             counters: rt.counters(),
             permanent: permanent.clone(),
             tree: tree.pid(),

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures::FutureExt;
-use procession::observe::{ProcessQuery, ProcessState, Transition};
+use procession::observe::{ProcessCount, ProcessQuery, ProcessState, Transition};
 use procession::*;
 
 use crate::{patience, within};
@@ -217,7 +217,7 @@ fn block_in_destructors(rt: &Runtime, gate: &Gate, steps: &mut Vec<Pid>, mut awa
 
 /// The inspections, each with its name. `explain` compares its reading with the reading of the previous call, so the
 /// list contains `explain` twice.
-const INSPECTIONS: [(&str, fn(&Host)); 10] = [
+const INSPECTIONS: [(&str, fn(&Host)); 11] = [
     ("processes", |host| _ = host.processes(&ProcessQuery::new())),
     ("process_details", |host| {
         for row in host.processes(&ProcessQuery::new()) {
@@ -232,6 +232,7 @@ const INSPECTIONS: [(&str, fn(&Host)); 10] = [
     ("names", |host| _ = host.names("", 100)),
     ("groups", |host| _ = host.groups("", 100)),
     ("sample_run_times", |host| _ = host.sample_run_times().take(10)),
+    ("sample_increases", |host| _ = host.sample_increases(ProcessCount::Steps).take(10)),
 ];
 
 /// Calls each inspection on a new thread. Fails if an inspection does not return.

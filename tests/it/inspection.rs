@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use procession::observe::ProcessState::{Blocked, Idle, Ready, Running};
-use procession::observe::{Finding, ProcessColumn, ProcessDetails, ProcessInfo, ProcessQuery, WaitsFor};
+use procession::observe::{
+    Finding, IncreaseSampler, ProcessColumn, ProcessCount, ProcessDetails, ProcessInfo, ProcessQuery, WaitsFor,
+};
 use procession::*;
 
 use crate::waits::{MESSAGE, bare, some_sleeps};
@@ -621,6 +623,103 @@ fn a_sampler_finds_the_busiest_processes() {
         assert_eq!(pids, expected);
         assert_eq!(sampler.take(9).processes, []);
     });
+}
+
+/// Returns the pids and the increases of the processes whose number has increased since the last call.
+fn increases(sampler: &mut IncreaseSampler, limit: usize) -> Vec<(Pid, u64)> {
+    sampler.take(limit).processes.iter().map(|row| (row.process.pid, row.by)).collect()
+}
+
+/// 9.2j: a sampler finds the processes for which a number has increased most since the last call. A new process counts
+/// from 0. A process that has exited is not listed. If a number falls and then rises in the next window, the increase
+/// is counted from the lower number.
+#[test]
+fn a_sampler_finds_the_largest_increases() {
+    let rt = lone();
+    let [one, two, three] = [(); 3].map(|()| rt.spawn(idle));
+    settle(&rt);
+    // Later windows must not contain these steps.
+    (0..50).for_each(|_| three.send(0).unwrap());
+    settle(&rt);
+    let before = rt.now();
+    let (mut steps, mut lens) =
+        (rt.sample_increases(ProcessCount::Steps), rt.sample_increases(ProcessCount::MailboxLen));
+    for (process, turns) in [(&one, 1), (&two, 3), (&three, 2)] {
+        for _ in 0..turns {
+            process.send(0).unwrap();
+            settle(&rt);
+        }
+    }
+    let new = rt.spawn(idle);
+    settle(&rt);
+    assert_eq!(increases(&mut steps, 2), [(two.pid(), 3), (three.pid(), 2)]);
+    assert_eq!(increases(&mut steps, 9), [], "the next window begins at the last call");
+    assert_eq!(increases(&mut lens, 9), []);
+    rt.kill(two.pid()).unwrap();
+    new.send(0).unwrap();
+    settle(&rt);
+    let newest = rt.spawn(idle);
+    settle(&rt);
+    let mut expected = [(new.pid(), 1), (newest.pid(), 1)];
+    expected.sort_by_key(|(pid, _)| *pid);
+    let mut seen = increases(&mut steps, 9);
+    seen.sort_by_key(|(pid, _)| *pid);
+    assert_eq!(seen, expected);
+
+    let send = |count| (0..count).for_each(|_| one.send(0).unwrap());
+    send(5);
+    let found = lens.take(9);
+    assert!(found.window <= rt.now() - before && found.count == ProcessCount::MailboxLen, "{found:?}");
+    let row = row(&rt, one.pid());
+    let text = format!("increases of messages in the mailbox in a window of {:?}\n+5: {row}", found.window);
+    assert_eq!(found.to_string(), text);
+    settle(&rt);
+    assert_eq!(increases(&mut lens, 9), [], "the number has fallen");
+    send(2);
+    assert_eq!(increases(&mut lens, 0), []);
+    send(1);
+    assert_eq!(increases(&mut lens, 9), [(one.pid(), 1)]);
+}
+
+/// 9.2j: a sampler counts the increases of the number for which it was created, and of no other number.
+#[test]
+fn each_sampler_counts_the_increases_of_its_own_number() {
+    let scene = Scene::new();
+    let plain = scene.host.spawn(deaf);
+    settle(&scene.rt);
+    let (me, peer) = (scene.puppet.pid(), plain.pid());
+    let (callee, _never_answers) = scene.host.mailbox::<Reply<()>>();
+    let counts = [
+        ProcessCount::Signals,
+        ProcessCount::Yields,
+        ProcessCount::Waits,
+        ProcessCount::Links,
+        ProcessCount::Monitors,
+        ProcessCount::MonitoredBy,
+    ];
+    let mut samplers = counts.map(|count| scene.rt.sample_increases(count));
+    let mut check = |expected: [&[(Pid, u64)]; 6]| {
+        for ((sampler, expected), count) in samplers.iter_mut().zip(expected).zip(counts) {
+            let mut seen = increases(sampler, 9);
+            seen.sort_unstable();
+            let mut expected = expected.to_vec();
+            expected.sort_unstable();
+            assert_eq!(seen, expected, "{count:?}");
+        }
+    };
+    scene.act(|ctx, kept| kept.push(Box::new([ctx.perform(Never).start(), ctx.perform(Never).start()])));
+    check([&[], &[(me, 2)], &[], &[], &[], &[]]);
+    scene.act(move |ctx, kept| kept.push(Box::new(ctx.call(&callee, |reply| reply).start())));
+    check([&[], &[], &[(me, 1)], &[], &[], &[]]);
+    scene.act(move |ctx, _| ctx.link(peer).unwrap());
+    check([&[], &[], &[], &[(me, 1), (peer, 1)], &[], &[]]);
+    scene.act(move |ctx, _| _ = [(); 3].map(|()| ctx.monitor(peer)));
+    check([&[], &[], &[], &[], &[(me, 3)], &[(peer, 3)]]);
+    scene.act(move |ctx, _| ctx.unlink(peer));
+    scene.host.kill(peer).unwrap();
+    settle(&scene.rt);
+    check([&[(me, 3)], &[], &[], &[], &[], &[]]);
+    shut_down(scene.rt, HOUR);
 }
 
 /// 9.2i: if a measured turn calls `block_on`, and this call runs another measured turn, both turns are counted.

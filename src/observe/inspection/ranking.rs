@@ -7,14 +7,42 @@ use std::collections::BinaryHeap;
 use crate::observe::inspection::{ProcessColumn, ProcessInfo, ProcessQuery};
 use crate::platform::clock::Instant;
 
+/// The first rows in the order of `T`. The memory is proportional to the limit, and not to the number of added rows.
+#[derive(Debug)]
+pub(crate) struct FirstRows<T> {
+    limit: usize,
+    /// Heap of the selected rows. The greatest row of the heap is the last selected row.
+    rows: BinaryHeap<T>,
+}
+
+impl<T: Ord> FirstRows<T> {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, rows: BinaryHeap::new() }
+    }
+
+    /// Adds a row. If the number of rows then exceeds the limit, drops the last row.
+    pub(crate) fn add(&mut self, row: T) {
+        if self.rows.len() < self.limit {
+            self.rows.push(row);
+        } else if let Some(mut last) = self.rows.peek_mut()
+            && row < *last
+        {
+            *last = row;
+        }
+    }
+
+    /// Returns the rows in ascending order.
+    pub(crate) fn into_sorted(self) -> impl Iterator<Item = T> {
+        self.rows.into_sorted_vec().into_iter()
+    }
+}
+
 /// Rows that were selected so far.
 #[derive(Debug)]
 pub(crate) struct Ranking {
     column: ProcessColumn,
     descending: bool,
-    limit: usize,
-    /// Heap of the selected rows. The greatest row of the heap is the last row in the order of the query.
-    rows: BinaryHeap<Ranked>,
+    rows: FirstRows<Ranked>,
 }
 
 #[derive(Debug)]
@@ -77,23 +105,16 @@ fn compare(column: ProcessColumn, one: &ProcessInfo, other: &ProcessInfo) -> Ord
 impl Ranking {
     pub(crate) fn new(query: &ProcessQuery) -> Self {
         let (column, descending) = query.order.unwrap_or((ProcessColumn::Pid, false));
-        Self { column, descending, limit: query.limit.unwrap_or(usize::MAX), rows: BinaryHeap::new() }
+        Self { column, descending, rows: FirstRows::new(query.limit.unwrap_or(usize::MAX)) }
     }
 
     /// Adds a row. If the number of rows then exceeds the limit, drops the last row in the order of the query.
     pub(crate) fn add(&mut self, row: ProcessInfo) {
-        let ranked = Ranked { column: self.column, descending: self.descending, row };
-        if self.rows.len() < self.limit {
-            self.rows.push(ranked);
-        } else if let Some(mut last) = self.rows.peek_mut()
-            && ranked < *last
-        {
-            *last = ranked;
-        }
+        self.rows.add(Ranked { column: self.column, descending: self.descending, row });
     }
 
     /// Returns the rows in the order of the query.
     pub(crate) fn into_rows(self) -> Vec<ProcessInfo> {
-        self.rows.into_sorted_vec().into_iter().map(|ranked| ranked.row).collect()
+        self.rows.into_sorted().map(|ranked| ranked.row).collect()
     }
 }

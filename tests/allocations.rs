@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use procession::observe::{ProcessColumn, ProcessInfo, ProcessQuery};
+use procession::observe::{ProcessColumn, ProcessCount, ProcessInfo, ProcessQuery};
 use procession::{Command, Completion, Context, Event, Events, Exit, Next, Process, Reply, Runtime, StepOutput, Tag};
 
 /// The system's allocator, with a counter of the allocations and a counter of the allocated bytes.
@@ -369,6 +369,29 @@ fn the_memory_of_a_query_depends_on_its_limit_and_not_on_the_number_of_processes
     assert!(all.len() == PROCESSES && peak >= (PROCESSES * row) as isize, "{peak} bytes for all rows");
     let longest = rt.processes(&ProcessQuery::new().descending(ProcessColumn::MailboxLen).limit(3));
     assert!(longest.iter().all(|row| row.mailbox_len == 6), "{longest:?}");
+}
+
+/// 9.2j: between two calls, a sampler of increases needs 16 bytes for each process. During a call, the sampler needs 32
+/// bytes for each process, or 64 bytes if the number of processes has grown. Each process has a name on the heap, so
+/// copies of all rows would need more.
+#[test]
+fn a_sampler_of_increases_stores_one_number_for_each_process() {
+    const PROCESSES: usize = 100_000;
+    let _alone = SERIAL.lock();
+    let rt = runtime();
+    for number in 0..PROCESSES {
+        let process = rt.process().name(format!("process {number:06}")).spawn(idle).expect("the name is free");
+        drop(process);
+    }
+    let before = BYTES.load(Relaxed);
+    let (mut sampler, peak) = peak_of(|| rt.sample_increases(ProcessCount::MailboxLen));
+    // The difference of one byte for each process is room for other allocations of the test program.
+    let bytes_each = |bytes: isize| bytes / PROCESSES as isize;
+    assert_eq!(bytes_each(BYTES.load(Relaxed) - before), 16, "between the calls");
+    assert!(bytes_each(peak) <= 64, "{peak} bytes for the first reading");
+    let (increases, peak) = peak_of(|| sampler.take(10));
+    // The numbers of the former window have 16 of the 32 bytes, and were allocated before the call.
+    assert!(increases.processes.is_empty() && bytes_each(peak) <= 16, "{peak} bytes for a window");
 }
 
 /// 9.2i: the run times of a window need a bounded amount of memory, although 100,000 processes have run in the window

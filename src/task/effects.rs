@@ -98,21 +98,21 @@ impl<'a> Around<'a> {
 
     /// A turn calls this function before its first step, if the process was killed or is observed. The caller passes
     /// the flags of the process in `flags`. Returns true if the trace buffer of the worker is full, no observer sees
-    /// this turn, and the process was neither killed nor suspended. In this case, the function records the state of the
-    /// process and clears `OBSERVED` in `flags`, and [`permit_step`](Self::permit_step) need not be called. The rest of
-    /// the turn then has the cost of a turn that is not observed.
+    /// this turn, the process was not killed, and no process of the runtime is suspended. In this case, the function
+    /// records the state of the process and clears `OBSERVED` in `flags`, and [`permit_step`](Self::permit_step) need
+    /// not be called. The rest of the turn then has the cost of a turn that is not observed.
     ///
     /// For most turns of a busy worker with a trace, this function returns true. Therefore, this function is separate
-    /// from `permit_step`, which pushes more registers to the stack (benchmark `ping-pong` with a trace). This function
-    /// calls another function only while a process is suspended.
+    /// from `permit_step`, and calls no other function. A function with calls pushes more registers to the stack
+    /// (benchmark `ping-pong` with a trace).
     #[cold]
     #[inline(never)]
     pub(super) fn skips_turn(&self, flags: &mut u16) -> bool {
         let shared = self.head.host().shared();
         if *flags & flag::KILLED != 0
             || shared.observer.is_some()
+            || !shared.suspended.is_empty()
             || !shared.metrics.discards_turn()
-            || shared.suspended.contains(|| self.head.pid())
         {
             return false;
         }

@@ -89,8 +89,8 @@ impl IncreaseSampler {
     /// result contains at most `limit` processes.
     ///
     /// Like [`Host::processes`](crate::Host::processes), the call reads the entire pid table. The call may be made on
-    /// any thread, and never stops a worker. During the call, the sampler stores at most `limit` rows, and needs up to
-    /// 48 bytes for each process.
+    /// any thread, and never stops a worker. During the call, the sampler stores at most `limit` rows. In addition, the
+    /// sampler needs 32 bytes for each process, or up to 64 bytes if the number of processes has grown.
     pub fn take(&mut self, limit: usize) -> Increases {
         let (count, at_start) = (self.count, std::mem::take(&mut self.at_start));
         let number_at_start = |pid: u64| {
@@ -98,6 +98,7 @@ impl IncreaseSampler {
             at.map_or(0, |at| at_start[at].1)
         };
         let now = self.source.now();
+        self.at_start.reserve(at_start.len());
         let mut first = FirstRows::new(limit);
         self.source.rows(&mut |row| {
             let (pid, number) = (row.pid.word(), count.of(&row));

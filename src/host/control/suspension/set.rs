@@ -18,9 +18,15 @@ pub(crate) struct SuspendedProcesses {
 impl SuspendedProcesses {
     #[inline]
     pub(crate) fn contains(&self, pid: impl FnOnce() -> Pid) -> bool {
+        !self.is_empty() && self.pids.lock().contains(&pid())
+    }
+
+    /// Returns whether no process of the runtime is suspended.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
         // A turn sees the length that `suspend` has stored, because the turn has seen the flag `OBSERVED`. SeqCst also
         // orders `suspend` and `resume` on threads that do not synchronize otherwise.
-        self.len.load(Ordering::SeqCst) != 0 && self.pids.lock().contains(&pid())
+        self.len.load(Ordering::SeqCst) == 0
     }
 
     /// Adds a process, and calls `observe` under the lock. Returns false if the process was already in the set.

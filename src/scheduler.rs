@@ -70,8 +70,9 @@ pub(crate) trait Task: Sized + Send + 'static {
     /// probably take this task from the queue.
     fn lead(&self, _ahead: usize) {}
 
-    /// Runs one turn of the task. If the task needs another turn, returns the task, and the caller must queue the task.
-    /// If the priority of the returned task is high or low, also returns this priority.
+    /// Runs one turn of the task. If the task needs another turn and has not queued itself, returns the task, and the
+    /// caller must queue the task. If the priority of the returned task is high or low, also returns this priority.
+    #[must_use = "the caller must queue the returned task"]
     fn run(self, begun: Self::Begun) -> Option<(Self, Option<Rank>)>;
 
     /// Calls `poll`, which polls the own future of a guest.

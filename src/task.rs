@@ -4,8 +4,8 @@
 //! implements the exit steps that need the machine.
 //!
 //! The files of this folder import from `context`, and from all folders from which `context` imports. The code of this
-//! folder chooses neither a worker nor a queue. If a task must run again, `cell.rs` passes the task to the `Schedule`
-//! of its cell.
+//! folder chooses neither a worker nor a queue. If a process needs another turn, `cell.rs` returns the process to the
+//! caller of the turn, and this caller queues the process.
 
 pub(crate) mod body;
 pub(crate) mod cell;
@@ -119,7 +119,7 @@ pub(crate) struct Entry {
 }
 
 /// Access to the machine of a process. In a build with debug assertions, the turn and the exit call the machine through
-/// a trait object of this trait: see [`of_turn`].
+/// a trait object of this trait: see [`of_turn`]. An exit without a turn ([`give_up`]) uses a trait object in each build.
 pub(crate) trait AnyMachine {
     /// Calls [`Machine::init`].
     fn init(&mut self) -> Result<(), InitError>;

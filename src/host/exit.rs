@@ -154,8 +154,8 @@ impl ExitOwner for NoProcess {
 
 impl dyn AnyControl {
     /// Runs steps 1 to 13 of an exit, and returns the final exit. If user code panics, the panic replaces `exit`. The
-    /// list at the top of this file explains each step. This function does not depend on the type of the messages.
-    /// `head` is the head of this control block. The caller passes `head`, because a call of `AnyControl::head` is an
+    /// list at the top of this file explains each step. In a build with debug assertions, the compiler compiles this
+    /// function once for all processes. In other builds, the type of `owner` contains the type of the machine. `head` is the head of this control block. The caller passes `head`, because a call of `AnyControl::head` is an
     /// indirect call.
     #[inline]
     pub(crate) fn run_exit(&self, head: &Head, owner: &mut impl ExitOwner, mut exit: Exit) -> Exit {

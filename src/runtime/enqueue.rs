@@ -66,8 +66,8 @@ impl Task for Job {
     #[inline]
     fn run(self, sampled: Self::Begun) -> Option<(Self, Option<Rank>)> {
         let again = self.run_measured(sampled)?;
-        // The process becomes ready here, and not in `run_measured`, because a process of a `LocalSet` becomes ready in
-        // the queue of the `LocalSet`.
+        // The process becomes ready here, and not in `run_measured`, because `run_here` queues the process with
+        // `schedule`, and `schedule` makes the process ready.
         let (priority, _) = again.head().ready();
         Some((Self::Process(again), rank(priority)))
     }
@@ -85,8 +85,8 @@ impl Task for Job {
 }
 
 impl Job {
-    /// Runs one turn of the job. If the job is a process that needs another turn, returns the process. A future queues
-    /// itself.
+    /// Runs one turn of the job, and records the duration of the turn if the turn is measured. If the job is a process
+    /// that needs another turn, returns the process. A future queues itself.
     #[inline]
     fn run_measured(self, sampled: <Self as Task>::Begun) -> Option<RunnableProcess> {
         let again = match self {

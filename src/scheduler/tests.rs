@@ -2,6 +2,7 @@
 
 pub(crate) mod guest;
 mod steals;
+mod turns;
 mod wakers;
 
 use std::cell::RefCell;
@@ -13,7 +14,9 @@ use std::task::{Context, Poll, Wake};
 use crate::platform::sync::atomic::{AtomicBool, AtomicU64};
 use crate::scheduler::*;
 
-pub(super) struct Job(Box<dyn FnOnce() + Send>);
+/// A task. The function runs the turn of the task. If the function returns a task with a priority, this other task is
+/// the next turn of the task.
+pub(super) struct Job(Box<dyn FnOnce() -> Option<(Job, Option<Rank>)> + Send>);
 
 thread_local! {
     static CURRENT: Here<Job> = const { Here::new(RefCell::new(None)) };
@@ -27,8 +30,7 @@ impl Task for Job {
     }
 
     fn run(self, (): ()) -> Option<(Self, Option<Rank>)> {
-        (self.0)();
-        None
+        (self.0)()
     }
 
     fn current() -> &'static LocalKey<Here<Self>> {
@@ -37,7 +39,15 @@ impl Task for Job {
 }
 
 fn job(f: impl FnOnce() + Send + 'static) -> Job {
-    Job(Box::new(f))
+    Job(Box::new(move || {
+        f();
+        None
+    }))
+}
+
+/// Runs a task that needs only one turn.
+fn run(task: Job) {
+    assert!(task.run(()).is_none(), "the task has one turn");
 }
 
 fn one_more(count: &AtomicUsize) {
@@ -621,7 +631,7 @@ fn victims_come_in_random_order() {
                 assert!(!worker.push(job, Placement::Yielded), "it is alone there");
             }
         }
-        thief.steal(1).unwrap().run(());
+        run(thief.steal(1).unwrap());
     }
     let hits: Vec<_> = hits.iter().map(|hits| hits.load(Ordering::SeqCst)).collect();
     assert!(hits.iter().all(|&hits| (50..150).contains(&hits)), "{hits:?}");
@@ -650,11 +660,11 @@ fn a_wake_up_without_work_is_counted_by_the_woken_worker() {
         scheduler.schedule_elsewhere(job(|| {}), Placement::Woken);
         assert_eq!((counts(), scheduler.gauges().global_queue_depth), ((2 * round - 1, round - 1, 2 * round), 1));
         worker.wake_up();
-        worker.find(1).unwrap().run(());
+        run(worker.find(1).unwrap());
         assert!(worker.find(1).is_none() && worker.announce_sleep());
         // Another thread takes the task for which the worker was woken.
         scheduler.schedule_elsewhere(job(|| {}), Placement::Woken);
-        scheduler.global.pop().unwrap().run(());
+        run(scheduler.global.pop().unwrap());
         worker.wake_up();
         assert!(worker.find(1).is_none() && worker.announce_sleep());
         assert_eq!(counts(), (2 * round, round, 2 * round + 2));

@@ -161,7 +161,7 @@ struct Cell<X: Machine, S> {
 
 /// The right to run a cell, and the references to the cell that the owner of this right uses.
 ///
-/// The other fields are valid until `ready` is consumed.
+/// The other fields are valid until `ready` is consumed or passed on.
 struct Entered<'a, M: Send + 'static, T, S> {
     ready: RunnableProcess,
     base: &'a CellBase<M, T, S>,
@@ -187,18 +187,18 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// `at` points to the header of a cell of the type `Cell<X, S>`, with the provenance of the whole cell. The caller
     /// owns the right to run the process and the reference count of this right, and passes both to this function. The
     /// function [`create`] has stored the machine of the cell, and [`finish`](Self::finish) has not dropped the
-    /// machine.
+    /// machine. If the result is `Some`, the result is this right with its reference count.
     unsafe fn run(at: NonNull<Header>) -> Option<RunnableProcess> {
         // SAFETY: a `Cell` is `repr(C)` and begins with its base, so `at` points to the header of a cell that begins
         // with a `CellBase<X::Message, X::Output, S>`. The caller of this function guarantees the other requirements of
-        // `enter`. This function uses the other fields of the result only before it consumes `ready`.
+        // `enter`. This function uses the other fields of the result only before it consumes or returns `ready`.
         let Entered { ready, base, me, own } = unsafe { CellBase::<X::Message, X::Output, S>::enter(at) };
         let control = &base.join.control;
         control.begin_turn(&ready);
         // SAFETY: by contract, `at` points to the header of a cell of this type, with the provenance of the whole cell,
         // and the machine is stored. A reference to the machine needs the right to run this process. The value `ready`
-        // is the only right to run this process, so no other reference to the machine exists. This right is consumed
-        // below, after the last use of the reference.
+        // is the only right to run this process, so no other reference to the machine exists. This right is consumed or
+        // returned below, after the last use of the reference.
         let mut machine = unsafe { Self::machine(at) };
         let (progress, mut output, mut failure) = (machine.as_mut().progress(), None, None);
         // The function `turn` catches panics of user code. If the runtime's own code panics, `ready` is dropped, and
@@ -321,7 +321,7 @@ impl<M: Send + 'static, T, S: Schedule> CellBase<M, T, S> {
     /// # Safety
     /// `at` points to the header of a cell that begins with a base of this type, with the provenance of the whole
     /// cell. The caller owns the right to run the process and the reference count of this right, and passes both to
-    /// this function. After `ready` is consumed, the caller does not use the other fields of the result.
+    /// this function. After `ready` is consumed or passed on, the caller does not use the other fields of the result.
     #[inline(always)]
     unsafe fn enter<'a>(at: NonNull<Header>) -> Entered<'a, M, T, S> {
         // SAFETY: the pointer `at` points to the header of a task and has the provenance of the whole cell. The caller

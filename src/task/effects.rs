@@ -103,7 +103,7 @@ impl<'a> Around<'a> {
     /// not be called. The rest of the turn then has the cost of a turn that is not observed.
     ///
     /// For most turns of a busy worker with a trace, this function returns true. Therefore, this function is separate
-    /// from `permit_step`, and calls no other function. A function with calls pushes more registers to the stack
+    /// from `permit_step`, and its compiled code calls no other function. A function with calls pushes more registers to the stack
     /// (benchmark `ping-pong` with a trace).
     #[cold]
     #[inline(never)]

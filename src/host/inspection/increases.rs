@@ -1,4 +1,4 @@
-//! Finds the processes for which a number has increased most in a time window.
+//! Finds the processes for which a count has increased most in a time window.
 
 use crate::host::Host;
 use crate::host::inspection::select;
@@ -9,6 +9,10 @@ use crate::platform::clock::Instant;
 impl RowSource for Host {
     fn now(&self) -> Instant {
         Host::now(self)
+    }
+
+    fn len(&self) -> usize {
+        self.shared().pid_table.len()
     }
 
     fn rows(&self, visit: &mut dyn FnMut(ProcessInfo)) {
@@ -23,17 +27,17 @@ impl RowSource for Host {
 }
 
 impl Host {
-    /// Begins to measure the increases of a number of the processes. The result is a sampler that returns the processes
-    /// with the largest increases in a time window, like `recon:proc_window` in Erlang. For example, the sampler finds
-    /// the processes with the most steps, or the processes whose mailboxes have grown most.
+    /// Returns a sampler that measures how much one count, for example the number of steps, increases for each process.
+    /// [`IncreaseSampler::take`] returns the processes with the largest increases in a time window, like
+    /// `recon:proc_window` in Erlang. For example, the sampler finds the processes with the most steps, or the processes
+    /// whose mailboxes have grown most.
     ///
     /// To find the processes with the most run time, call [`sample_run_times`](Self::sample_run_times).
     ///
-    /// The sampler compares the numbers at the start and at the end of the window. Therefore the sampler has no cost
-    /// between its creation and the call of [`take`](crate::observe::IncreaseSampler::take), except for 16 bytes for
-    /// each process. The sampler does not see a process that starts and exits within the window. The sampler reads the
-    /// processes of all hosts of the runtime, and reads each process at a different moment, as
-    /// [`processes`](Self::processes) does.
+    /// The sampler compares the counts at the start and at the end of the window. Between the start and the end, the
+    /// sampler does no work, and needs 16 bytes for each process. A process that starts within the window counts from 0.
+    /// A process that exits before the call of `take` is not in the result. The sampler reads the processes of all hosts
+    /// of the runtime, and reads each process at a different moment, as [`processes`](Self::processes) does.
     ///
     /// ```
     /// # use procession::observe::ProcessCount;

@@ -1,6 +1,6 @@
-//! Finds the processes for which a number has increased most in a window of time.
+//! Finds the processes for which a count has increased most in a window of time.
 //!
-//! At the start of a window, the sampler stores one number for each process, and not the row of the process. At the end
+//! At the start of a window, the sampler stores one count for each process, and not the row of the process. At the end
 //! of the window, the sampler reads the processes again, and keeps only the first rows.
 
 use std::cmp::Reverse;
@@ -11,25 +11,25 @@ use crate::observe::inspection::ProcessInfo;
 use crate::observe::inspection::ranking::FirstRows;
 use crate::platform::clock::Instant;
 
-/// Number of a process: see [`Host::sample_increases`](crate::Host::sample_increases).
+/// Count in the row of a process. An [`IncreaseSampler`] measures the increase of this count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ProcessCount {
-    /// The number in [`ProcessInfo::steps`].
+    /// The count in [`ProcessInfo::steps`].
     Steps,
-    /// The number in [`ProcessInfo::mailbox_len`].
+    /// The count in [`ProcessInfo::mailbox_len`].
     MailboxLen,
-    /// The number in [`ProcessInfo::signals`].
+    /// The count in [`ProcessInfo::signals`].
     Signals,
-    /// The number in [`ProcessInfo::yields`].
+    /// The count in [`ProcessInfo::yields`].
     Yields,
-    /// The number in [`ProcessInfo::waits`].
+    /// The count in [`ProcessInfo::waits`].
     Waits,
-    /// The number in [`ProcessInfo::links`].
+    /// The count in [`ProcessInfo::links`].
     Links,
-    /// The number in [`ProcessInfo::monitors`].
+    /// The count in [`ProcessInfo::monitors`].
     Monitors,
-    /// The number in [`ProcessInfo::monitored_by`].
+    /// The count in [`ProcessInfo::monitored_by`].
     MonitoredBy,
 }
 
@@ -64,17 +64,19 @@ impl ProcessCount {
 /// Reads the time and the rows of the processes.
 pub(crate) trait RowSource: Send + Sync {
     fn now(&self) -> Instant;
-    /// Calls `visit` with the row of each process.
+    /// Returns about the number of processes.
+    fn len(&self) -> usize;
+    /// Calls `visit` with the row of each process. The caller holds a lock of the process during the call of `visit`.
     fn rows(&self, visit: &mut dyn FnMut(ProcessInfo));
 }
 
-/// Finds the processes for which a number has increased most in a window of time: see
+/// Finds the processes for which a count has increased most in a window of time: see
 /// [`Host::sample_increases`](crate::Host::sample_increases).
 pub struct IncreaseSampler {
     source: Box<dyn RowSource>,
     count: ProcessCount,
     begun: Instant,
-    /// The pid word and the number of each process at the start of the window, in the order of the pid words.
+    /// The pid word and the count of each process at the start of the window, in the order of the pid words.
     at_start: Vec<(u64, u64)>,
 }
 
@@ -90,20 +92,22 @@ impl IncreaseSampler {
     ///
     /// Like [`Host::processes`](crate::Host::processes), the call reads the entire pid table. The call may be made on
     /// any thread, and never stops a worker. During the call, the sampler stores at most `limit` rows. In addition, the
-    /// sampler needs 32 bytes for each process, or up to 64 bytes if the number of processes has grown.
+    /// sampler needs 32 bytes for each process. If the number of processes grows during the call, the sampler may need
+    /// up to 64 bytes for each process.
     pub fn take(&mut self, limit: usize) -> Increases {
         let (count, at_start) = (self.count, std::mem::take(&mut self.at_start));
-        let number_at_start = |pid: u64| {
+        let count_at_start = |pid: u64| {
             let at = at_start.binary_search_by_key(&pid, |&(pid, _)| pid);
             at.map_or(0, |at| at_start[at].1)
         };
         let now = self.source.now();
-        self.at_start.reserve(at_start.len());
+        // The list should not grow while the lock of a process is held.
+        self.at_start.reserve(self.source.len());
         let mut first = FirstRows::new(limit);
         self.source.rows(&mut |row| {
-            let (pid, number) = (row.pid.word(), count.of(&row));
-            self.at_start.push((pid, number));
-            let by = number.saturating_sub(number_at_start(pid));
+            let (pid, at_end) = (row.pid.word(), count.of(&row));
+            self.at_start.push((pid, at_end));
+            let by = at_end.saturating_sub(count_at_start(pid));
             if by != 0 {
                 first.add(Ranked { key: (Reverse(by), pid), row });
             }
@@ -153,7 +157,7 @@ impl PartialEq for Ranked {
 
 impl Eq for Ranked {}
 
-/// Increases of a number of the processes in a window of time: see
+/// Increases of a count in a window of time, for each process: see
 /// [`Host::sample_increases`](crate::Host::sample_increases).
 ///
 /// `Display` prints one line about the window and one line for each process:
@@ -167,18 +171,18 @@ impl Eq for Ranked {}
 pub struct Increases {
     /// Length of the window.
     pub window: Duration,
-    /// The number whose increases were measured.
+    /// The count whose increases were measured.
     pub count: ProcessCount,
     /// The processes with the largest increases, largest increase first. Processes without an increase are not listed.
     pub processes: Vec<Increase>,
 }
 
-/// Increase of a number of one process: see [`Increases::processes`].
+/// Increase of a count for one process: see [`Increases::processes`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Increase {
-    /// Difference between the number at the end of the window and the number at the start of the window. If the process
-    /// started within the window, the number at the start is 0.
+    /// Difference between the count at the end of the window and the count at the start of the window. If the process
+    /// started within the window, the count at the start is 0.
     pub by: u64,
     /// The row of the process at the end of the window.
     pub process: ProcessInfo,

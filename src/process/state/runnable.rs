@@ -185,8 +185,9 @@ impl RunnableProcess {
         self.0.as_ptr().cast()
     }
 
-    /// Runs the process for one turn. If the process needs another turn, returns the process, and the caller must queue
-    /// the process with [`WakeSource::Turn`].
+    /// Runs the process for one turn. If the process needs another turn, returns the process. The caller must then queue
+    /// the process behind the runnable processes, as [`schedule`](Self::schedule) does with [`WakeSource::Turn`].
+    #[must_use = "dropping the returned process ends the process"]
     #[inline]
     pub(crate) fn run(self) -> Option<Self> {
         let run = self.task().run;
@@ -210,6 +211,7 @@ impl RunnableProcess {
 
     /// Ends a turn. If the process was woken during the turn, returns the process, because the process needs another
     /// turn. If the process was not woken, the process waits.
+    #[must_use = "dropping the returned process ends the process"]
     #[inline]
     pub(crate) fn wait(self) -> Option<Self> {
         // SAFETY: `wait_as` requires an open slot only if its argument is `true`.
@@ -221,6 +223,7 @@ impl RunnableProcess {
     ///
     /// # Safety
     /// The slot of the process's mailbox is open.
+    #[must_use = "dropping the returned process ends the process"]
     #[inline]
     pub(crate) unsafe fn wait_open(self) -> Option<Self> {
         // SAFETY: `wait_as` requires that the slot of the mailbox is open, and the caller of this function guarantees

@@ -26,7 +26,7 @@ fn each_attempt_to_steal_is_counted_with_its_result() {
     let steal = |passes| {
         let stolen = thief.steal(passes);
         let is_stolen = stolen.is_some();
-        stolen.into_iter().for_each(|task| assert!(task.run(()).is_none()));
+        stolen.into_iter().for_each(run);
         is_stolen
     };
     // The thief tries no victim whose queues are empty.
@@ -48,11 +48,11 @@ fn each_attempt_to_steal_is_counted_with_its_result() {
     // The worker finds its own tasks without an attempt to steal. After these tasks, seven attempts empty the deque of
     // the victim. Before these attempts, the deque contains 68, 36, 18, 9, 4, 2 and 1 tasks.
     for _ in 0..33 {
-        thief.find(1).expect("an own task").run(());
+        run(thief.find(1).expect("an own task"));
     }
     assert_eq!((attempts(&scheduler), depths(&scheduler)), ([6, 3, 3, 0], [68, 0]));
     while let Some(task) = thief.find(1) {
-        task.run(());
+        run(task);
     }
     assert_eq!((attempts(&scheduler), depths(&scheduler)), ([13, 10, 3, 0], [0, 0]));
     assert_eq!(ran.load(Ordering::SeqCst), 1 + 6 + 97);
@@ -74,7 +74,7 @@ fn an_attempt_that_loses_a_race_is_counted_as_retried() {
                         let stops = stop.load(Ordering::SeqCst);
                         let has_tasks = !scheduler.remotes[thief.slot()].is_empty();
                         match if has_tasks { thief.find(1) } else { thief.steal(4) } {
-                            Some(task) => assert!(task.run(()).is_none()),
+                            Some(task) => run(task),
                             None if stops => break,
                             None => {}
                         }
@@ -99,7 +99,7 @@ fn an_attempt_that_loses_a_race_is_counted_as_retried() {
         assert!(retried > 0 && won > 0 && tried == won + empty + retried, "{tried} {won} {empty} {retried}");
         // The thieves may stop while the victim has tasks.
         while let Some(task) = victim.find(1) {
-            task.run(());
+            run(task);
         }
         assert_eq!(ran.load(Ordering::SeqCst), pushed);
     });

@@ -1,5 +1,6 @@
 //! A worker queues tasks. Usually, the worker puts a task into its own queues. The worker uses a queue that all workers
-//! share in two cases: the task has high or low priority, or this worker does not check its own queues for some time.
+//! share in four cases: the task has high or low priority, this worker does not check its own queues for some time, a
+//! batch of tasks is full, or the task has had a turn and the order of the local queue is LIFO.
 
 use crate::observe::Counter;
 use crate::scheduler::queue::Pushed;
@@ -7,8 +8,8 @@ use crate::scheduler::worker::Worker;
 use crate::scheduler::{Placement, Rank, Task};
 
 impl<T: Task> Worker<T> {
-    /// Queues a task on this worker. The running task has woken or spawned this task, or a future has woken itself in
-    /// its turn. Returns true if the caller must [wake](Self::notify_other) another worker.
+    /// Queues a task that code on this thread has woken or spawned. This includes a future that wakes itself in its
+    /// turn. Returns true if the caller must [wake](Self::notify_other) another worker.
     #[inline]
     #[must_use]
     pub(in crate::scheduler) fn push(&self, task: T, how: Placement) -> bool {
@@ -28,7 +29,7 @@ impl<T: Task> Worker<T> {
         self.is_help_needed(pushed)
     }
 
-    /// Queues a task that needs another turn after its turn on this worker. If the priority of the task is high or low,
+    /// Queues a task again, after this worker has run one turn of the task. If the priority of the task is high or low,
     /// `rank` is this priority. Returns true if the caller must [wake](Self::notify_other) another worker.
     #[inline]
     #[must_use]
@@ -121,8 +122,8 @@ impl<T: Task> Worker<T> {
         match self.scheduler.put_where_all_look(task, how) {
             Ok(()) => true,
             Err(task) => {
-                // The scheduler is closed. The task must not be dropped here, because the drop would run user code
-                // while the thread-local is borrowed. Therefore the task is added to the local deque.
+                // The scheduler is closed. The task must not be dropped here, because the drop would run user code, and
+                // the caller of `push` borrows the thread-local. Therefore the task is added to the local deque.
                 self.queues.keep(task);
                 false
             }

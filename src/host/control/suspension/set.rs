@@ -24,8 +24,8 @@ impl SuspendedProcesses {
     /// Returns whether no process of the runtime is suspended.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        // A turn sees the length that `suspend` has stored, because the turn has seen the flag `OBSERVED`. SeqCst also
-        // orders `suspend` and `resume` on threads that do not synchronize otherwise.
+        // A turn that reads the length has seen the flag `OBSERVED` before. Therefore the turn sees the length that
+        // `suspend` has stored. SeqCst also orders `suspend` and `resume` on threads that do not synchronize otherwise.
         self.len.load(Ordering::SeqCst) == 0
     }
 
@@ -44,7 +44,7 @@ impl SuspendedProcesses {
         // `suspend` stores the length, and then locks the slot of the pid in the pid table. An exit locks this slot
         // before the exit calls this function. If the exit locks the slot after `suspend`, the exit sees the length.
         // Otherwise `suspend` does not find the pid. In this case, `suspend` itself removes the process from the set.
-        self.len.load(Ordering::SeqCst) != 0 && self.remove_pid(pid())
+        !self.is_empty() && self.remove_pid(pid())
     }
 
     #[cold]

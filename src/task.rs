@@ -327,6 +327,7 @@ impl<'a, A: AnyMachine + ?Sized> Turn<'a, A> {
     }
 
     /// Runs the exit of a process whose last step has returned.
+    #[inline]
     fn end_stepped(&mut self) {
         if let Some(exit) = self.failure.take() {
             *self.failure = Some(self.end(exit));

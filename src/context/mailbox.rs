@@ -718,6 +718,7 @@ impl<M: Send + 'static> FusedStream for Mailbox<M> {
 impl<M: Send + 'static> Unpin for Mailbox<M> {}
 
 impl<M: Send + 'static> Drop for Mailbox<M> {
+    #[inline]
     fn drop(&mut self) {
         let control = &self.me.control();
         // If the mailbox belongs to no process, no exit of a process releases the pid of the mailbox. Therefore this

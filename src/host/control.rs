@@ -388,15 +388,6 @@ impl<M: Send + 'static> Control<M> {
             Err(unread) => self.drop_unread(unread),
         }
     }
-
-    /// The destructor of the receiving half of the mailbox calls this function. This function puts the messages in
-    /// `front` back into the mailbox. If the mailbox belongs to no process, this function then closes the mailbox.
-    pub(crate) fn leave(&self, front: &mut ReadAhead<M>) {
-        self.put_back(front);
-        if self.head.is_outside() {
-            self.end_outside(&Exit::Normal);
-        }
-    }
 }
 
 /// Interface of a control block whose message type is not known. The entries of the pid table have this type.

@@ -85,6 +85,7 @@ use crate::platform::sync::planted;
 use crate::process::catch as panic;
 use crate::process::catch::{catch, drop_caught, notify};
 use crate::process::exit::Exit;
+use crate::process::mailbox::read_ahead::ReadAhead;
 use crate::process::payload::Payload;
 use crate::process::state::Ref;
 use crate::process::state::current::{Current, InTurn};
@@ -226,6 +227,16 @@ impl<M: Send + 'static> Control<M> {
     pub(super) fn run_outside_exit(&self, exit: &Exit) {
         let control: &dyn AnyControl = self;
         let _ = control.run_exit(&self.head, &mut NoProcess, exit.clone());
+    }
+
+    /// The destructor of the receiving half of the mailbox calls this function. This function puts the messages in
+    /// `front` back into the mailbox. If the mailbox belongs to no process, this function then closes the mailbox.
+    #[inline(never)]
+    pub(crate) fn leave(&self, front: &mut ReadAhead<M>) {
+        self.put_back(front);
+        if self.head.is_outside() {
+            self.end_outside(&Exit::Normal);
+        }
     }
 
     /// Makes dead letters of messages that the receiver took out of the mailbox and did not read. If the mailbox

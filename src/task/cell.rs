@@ -509,12 +509,17 @@ impl<M, T> JoinBlock<M, T> {
     /// reports the failure.
     fn detach(&self) {
         let former = std::mem::replace(&mut *self.outcome.lock(), Outcome::Detached);
-        if let Outcome::Over(outcome) = &former
-            && !matches!(outcome.as_ref().map(Held::get), Some(Ok(_)))
-        {
-            self.report_unobserved();
+        match former {
+            // Usually, no waker is registered, and nothing is dropped.
+            Outcome::Awaited { waker, .. } => drop(waker),
+            Outcome::Detached => {}
+            Outcome::Over(outcome) => {
+                if !matches!(outcome.as_ref().map(Held::get), Some(Ok(_))) {
+                    self.report_unobserved();
+                }
+                drop(outcome);
+            }
         }
-        drop(former);
     }
 }
 

@@ -382,6 +382,7 @@ pub(crate) type CreateCell<'a> = &'a mut dyn FnMut(ControlParts) -> Ref<dyn AnyC
 
 /// Returns a copy of the name of an entry point, for a trace. Returns `None` if the name is empty. Most processes have
 /// no entry point. The copy is made even if no trace runs, because a trace may begin before the spawn is recorded.
+#[inline]
 fn named_entry(name: &str) -> Option<Box<str>> {
     if name.is_empty() { None } else { Some(Box::from(name)) }
 }

@@ -72,6 +72,7 @@ pub(crate) trait RowSource: Send + Sync {
 
 /// Finds the processes for which a count has increased most in a window of time: see
 /// [`Host::sample_increases`](crate::Host::sample_increases).
+#[must_use = "the sampler returns nothing until `take` is called"]
 pub struct IncreaseSampler {
     source: Box<dyn RowSource>,
     count: ProcessCount,

@@ -80,10 +80,12 @@ impl Host {
         self.shared().pid_table.is_here(pid).then_some(pid)
     }
 
-    /// Returns whether this thread is in a skipped turn of this runtime: see [`Current::is_skipped`].
+    /// Returns whether this thread is in a turn of this runtime that was skipped in the present period: see
+    /// [`Current::skipped_in`]. If the result is false, the turn may still be a skipped turn.
     #[inline]
     pub(in crate::host) fn is_skipped_turn(&self) -> bool {
-        Current::is_skipped() && self.stepped().is_some()
+        // The number of a period belongs to one runtime.
+        Current::skipped_in().is_some_and(|period| self.shared().metrics.recorder().period().is(period))
     }
 
     /// Returns false in a turn that is skipped. A skipped turn records no messages, no answers and no wake-ups. If the
@@ -381,7 +383,8 @@ impl Host {
 #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
 mod tests {
     use super::*;
-    use crate::platform::sync::tally::{AtomicBool, Ordering};
+    use crate::platform::sync::tally::{AtomicBool, AtomicU64, Ordering};
+    use crate::platform::sync::thread;
     use crate::{Context, Exit, Runtime};
 
     async fn receives(mut ctx: Context<()>) -> Result<(), Exit> {
@@ -464,6 +467,45 @@ mod tests {
         assert_eq!(collect(), 0);
         assert_ne!(collect(), 0, "the end of the slice of the dead process");
         assert_eq!(collect(), 0);
+    }
+
+    /// 9.2h, 9.3e: while a worker skips turns without a complete check, the worker still suspends a process. After the
+    /// reader has raised the limit, the worker records turns again.
+    #[test]
+    fn a_worker_that_skips_turns_sees_suspensions_and_a_raised_limit() {
+        let rt = Runtime::builder().workers(1).build().expect("a runtime");
+        let [skipped, traced] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
+        let (skips, traces) = (Arc::clone(&skipped), Arc::clone(&traced));
+        let busy = rt.spawn(async move |ctx: Context| {
+            loop {
+                skips.fetch_add(Current::skipped_in().is_some().into(), Ordering::Relaxed);
+                traces.fetch_add(Current::with(Current::is_traced).into(), Ordering::Relaxed);
+                ctx.yield_now().await;
+            }
+        });
+        let lookup = Box::new(Processes(Arc::clone(rt.shared())));
+        let mut session = Session::new(rt.begin_reader(&TraceOptions::new()), "test", rt.now().ns(), lookup);
+        // Waits for a condition. The busy process must not have 100,000 skipped turns before the condition is true.
+        let wait = |is_met: &dyn Fn() -> bool| {
+            let before = skipped.load(Ordering::Relaxed);
+            while !is_met() {
+                assert!(skipped.load(Ordering::Relaxed) < before + 100_000, "the worker skips all turns");
+                thread::yield_now();
+            }
+        };
+        let skips_some = || {
+            let before = skipped.load(Ordering::Relaxed);
+            wait(&|| skipped.load(Ordering::Relaxed) > before + 10);
+        };
+        skips_some();
+        rt.suspend(busy.pid()).expect("it lives");
+        let state = || rt.process_details(busy.pid()).expect("it lives").info.state;
+        wait(&|| state() == Some(ProcessState::Suspended));
+        rt.resume(busy.pid()).expect("it lives");
+        skips_some();
+        let before = traced.load(Ordering::Relaxed);
+        session.collect(rt.now().ns() + 100_000_000);
+        wait(&|| traced.load(Ordering::Relaxed) > before);
     }
 
     /// 9.3e: if a spawn races with the end of the last trace, the spawned process is not observed.

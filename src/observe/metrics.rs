@@ -275,6 +275,10 @@ impl Metrics {
     /// Panics if no slot has this number.
     pub(crate) fn enter(self: &Arc<Self>, slot: usize) -> SlotGuard {
         let entered = CurrentSlot { metrics: self.address(), slot, counts: Some(self.slots[slot]) };
+        // The previous thread in the slot must not count turns as discarded any more.
+        if self.recorder.is_on() {
+            self.recorder.period().end();
+        }
         let before = HERE.with(|here| here.entered.replace(entered));
         SlotGuard { metrics: Arc::clone(self), before, _here: PhantomData }
     }

@@ -38,6 +38,7 @@ use crate::observe::trace::ring::{Record, Ring};
 use crate::platform::clock::Instant;
 use crate::platform::sync::tally::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::platform::sync::{OnceLock, TallyLock, thread_local};
+use crate::process::state::skipped_turn::{SkipPeriod, SkippedTurn};
 
 /// Default number of records in a ring. One record has 32 bytes.
 const CAPACITY: usize = 1 << 14;
@@ -229,6 +230,8 @@ pub(crate) struct Recorder {
     filters: TallyLock<Vec<Filter>>,
     /// Whether only the events of some processes are recorded.
     is_partial: AtomicBool,
+    /// While the period does not end, a worker may discard turns without a complete check.
+    period: SkipPeriod,
     /// Whether the closure that was passed to [`paused`](Self::paused) runs. During this time, a call of `permit` has
     /// no effect.
     is_paused: AtomicBool,
@@ -260,6 +263,7 @@ impl Recorder {
             labels: TallyLock::new(Names::new()),
             filters: TallyLock::new(Vec::new()),
             is_partial: AtomicBool::new(false),
+            period: SkipPeriod::new(),
             is_paused: AtomicBool::new(false),
             changes: TallyLock::new(()),
             overflow: TallyLock::new(Vec::new()),
@@ -308,6 +312,25 @@ impl Recorder {
             let is_partial = self.flight.get().is_none() && filters.iter().all(|filter| !filter.is_empty());
             self.is_partial.store(is_partial, Ordering::Relaxed);
         });
+        self.period.end();
+    }
+
+    /// The period in which a worker may discard turns without a complete check.
+    #[inline]
+    pub(crate) fn period(&self) -> &SkipPeriod {
+        &self.period
+    }
+
+    /// Counts the turn that begins now as discarded, if the period of `skipped` is the present period. The result is
+    /// false if the period has ended. In this case, the caller does the [complete check](Metrics::discards_turn).
+    #[inline]
+    pub(crate) fn discards_again(&self, skipped: SkippedTurn) -> bool {
+        let is_present = self.period.is(skipped.period);
+        if let Some(ring) = self.workers.get(skipped.slot).filter(|_| is_present).and_then(OnceLock::get) {
+            ring.lose();
+            return true;
+        }
+        false
     }
 
     /// Adds a function that makes room in the rings when a limit is reached. Without a function that makes room, events
@@ -360,6 +383,7 @@ impl Recorder {
             (false, false) => (count, reader::PERMITTED),
         };
         self.rings().filter_map(OnceLock::get).for_each(|ring| ring.permit(count, max_further));
+        self.period.end();
     }
 
     /// Calls `f` while the threads discard their events. A mark in the rings shows the number of discarded events. The
@@ -420,22 +444,20 @@ pub(crate) enum EventKind {
 }
 
 impl Metrics {
-    /// Returns whether the worker on this thread has reached its limit. If the worker has reached its limit, counts the
-    /// turn that begins now as discarded. If the result is false, the turn may still not be recorded, for example
-    /// because no session exists.
-    ///
-    /// Under load, a worker reaches its limit soon after each collection of the events. Therefore this function
-    /// discards most turns, and the duration of this call determines the cost of a trace (bench `ping-pong`).
+    /// Checks whether the turn that begins now is discarded, because the worker on this thread has reached its limit
+    /// and `may_discard` returns true. In this case, counts the turn as discarded. If the result is `None`, the turn may
+    /// still not be recorded, for example because no session exists.
     #[inline]
-    pub(crate) fn discards_turn(&self) -> bool {
-        let recorder = self.recorder();
-        let ring = self.worker().and_then(|slot| recorder.workers.get(slot)).and_then(OnceLock::get);
-        let Some(ring) = ring.filter(|ring| !ring.has_room(EventKind::FirstOfTurn.reserve())) else { return false };
-        if !recorder.is_on() {
-            return false;
+    pub(crate) fn discards_turn(&self, may_discard: impl FnOnce() -> bool) -> Option<SkippedTurn> {
+        let (recorder, slot) = (self.recorder(), self.worker()?);
+        let ring = recorder.workers.get(slot)?.get()?;
+        // The number is read before the conditions are checked: see `skipped_turn.rs`.
+        let period = recorder.period.number();
+        if !may_discard() || ring.has_room(EventKind::FirstOfTurn.reserve()) || !recorder.is_on() {
+            return None;
         }
         ring.lose();
-        true
+        Some(SkippedTurn { period, slot })
     }
 
     /// Records an event if a session exists and the limit of this thread permits the event. Returns whether the event
@@ -527,6 +549,7 @@ impl EventKind {
 #[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
 mod tests {
     use super::*;
+    use crate::platform::sync::Arc;
 
     #[test]
     fn a_packed_entry_is_unpacked_without_loss() {
@@ -557,6 +580,19 @@ mod tests {
             }
         }
         assert_eq!(TraceEntry::unpack([0, 200, 0, 0]), None);
+    }
+
+    /// The short check of the previous thread in the slot must fail: see `skipped_turn.rs`.
+    #[test]
+    fn a_thread_that_enters_a_slot_during_a_trace_ends_the_period() {
+        let metrics = Arc::new(Metrics::new(1));
+        let recorder = metrics.recorder();
+        recorder.sessions.fetch_add(1, Ordering::SeqCst);
+        recorder.workers[0].get_or_init(|| recorder.new_ring());
+        let skipped = SkippedTurn { period: recorder.period.number(), slot: 0 };
+        assert!(recorder.discards_again(skipped));
+        let _slot = metrics.enter(0);
+        assert!(!recorder.discards_again(skipped));
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub(crate) mod priority;
 pub(crate) mod reply_slot;
 pub(crate) mod run_state;
 pub(crate) mod runnable;
+pub(crate) mod skipped_turn;
 pub(crate) mod upgrade_request;
 pub(crate) mod wake_source;
 pub(crate) mod yield_check;

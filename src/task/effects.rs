@@ -102,25 +102,39 @@ impl<'a> Around<'a> {
     /// records the state of the process and clears `OBSERVED` in `flags`, and [`permit_step`](Self::permit_step) need
     /// not be called. The rest of the turn then has the cost of a turn that is not observed.
     ///
-    /// For most turns of a busy worker with a trace, this function returns true. Therefore, this function is separate
-    /// from `permit_step`, and its compiled code calls no other function. A function with calls pushes more registers to the stack
-    /// (benchmark `ping-pong` with a trace).
+    /// For most turns of a busy worker with a trace, this function returns true after a [short
+    /// check](crate::process::state::skipped_turn). Therefore, this function is separate from `permit_step`, and its
+    /// compiled code calls no other function. A function with calls pushes more registers to the stack (benchmark
+    /// `ping-pong` with a trace).
     #[cold]
     #[inline(never)]
     pub(super) fn skips_turn(&self, flags: &mut u16) -> bool {
-        let shared = self.head.host().shared();
-        if *flags & flag::KILLED != 0
-            || shared.observer.is_some()
-            || !shared.suspended.is_empty()
-            || !shared.metrics.discards_turn()
-        {
-            return false;
+        let recorder = self.head.host().shared().metrics.recorder();
+        if *flags & flag::KILLED == 0 && recorder.discards_again(self.current.last_skipped()) {
+            self.current.note_skipped();
+            return self.skip_turn(flags);
         }
+        self.checks_and_skips_turn(flags)
+    }
+
+    /// The part of [`skips_turn`](Self::skips_turn) that does the complete check.
+    #[inline(never)]
+    fn checks_and_skips_turn(&self, flags: &mut u16) -> bool {
+        let shared = self.head.host().shared();
+        let is_killed = *flags & flag::KILLED != 0;
+        let may_skip = || !is_killed && shared.observer.is_none() && shared.suspended.is_empty();
+        let Some(skipped) = shared.metrics.discards_turn(may_skip) else { return false };
         // If a trace selects only some processes, the messages of these processes are recorded, even if this function
         // skips the turn of the sender. Therefore, in this case, the turn is not noted as skipped.
         if !shared.metrics.recorder().is_partial() {
+            self.current.set_last_skipped(skipped);
             self.current.note_skipped();
         }
+        self.skip_turn(flags)
+    }
+
+    #[inline]
+    fn skip_turn(&self, flags: &mut u16) -> bool {
         *flags &= !flag::OBSERVED;
         self.head.enter_unseen(ProcessState::Running);
         true

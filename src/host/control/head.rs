@@ -672,9 +672,8 @@ impl Head {
 
     #[cold]
     fn ready_with_priority(&self, flags: u16) -> Priority {
-        // An observer receives each transition, even if the trace skips the present turn.
-        let is_skipped = || self.host().is_skipped_turn() && self.host().shared().observer.is_none();
-        if flags & flag::OBSERVED != 0 && !is_skipped() {
+        // If the runtime has an observer, no turn is skipped. Therefore an observer receives each transition.
+        if flags & flag::OBSERVED != 0 && !self.host().is_skipped_turn() {
             return self.ready_observed(flags);
         }
         self.enter_unseen(ProcessState::Ready);

@@ -6,10 +6,11 @@
 //! before each step. A turn of a process without the flag `OBSERVED` has no additional cost.
 //!
 //! # Ordering
-//! - `suspend` adds the process to the set, then sets `OBSERVED`, and then wakes the process. A turn that sees
-//!   `OBSERVED` therefore also sees the changed set. If a turn has loaded the flags for its last step before `OBSERVED`
-//!   was set, this turn ends without a check of the set. The wake-up then causes one more turn, which enters the state
-//!   `Suspended`.
+//! - `suspend` adds the process to the set, sets `OBSERVED`, ends the
+//!   [period](crate::process::state::skipped_turn) in which workers skip turns, and then wakes the process. The wake-up
+//!   causes one more turn. This turn sees all these changes, and enters the state `Suspended`. An earlier turn may end
+//!   without a check of the set, because this turn has loaded the flags for its last step before `OBSERVED` was set, or
+//!   because the trace skips this turn.
 //! - `resume` removes the process from the set and then wakes the process. The wake-up happens before the next turn
 //!   begins. Therefore the next turn sees the changed set and runs a step of the process. A wake-up that arrived
 //!   during the suspension is not lost, because each resumed process runs a step.
@@ -69,7 +70,12 @@ impl Host {
     pub fn suspend(&self, pid: Pid) -> Result<(), NoProcess> {
         let (control, _) = self.suspendable(pid)?;
         let suspended = &self.shared().suspended;
-        if suspended.insert(pid, || _ = control.head().set(flag::OBSERVED)) {
+        let observe = || {
+            control.head().set(flag::OBSERVED);
+            // A worker may skip turns without a check of the set until this period ends.
+            self.shared().metrics.recorder().period().end();
+        };
+        if suspended.insert(pid, observe) {
             // If the process has exited in the meantime, the exit may have searched the set before the insertion.
             // Therefore this call removes the pid from the set.
             if self.shared().pid_table.get(pid).is_none() {

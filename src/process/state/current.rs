@@ -21,6 +21,7 @@ use crate::process::state::handler_call::{HandlerCall, InterruptedCall};
 use crate::process::state::inline_command::{InlineCommand, Inlined};
 use crate::process::state::kept_timer::KeptTimer;
 use crate::process::state::runnable::PendingSchedule;
+use crate::process::state::skipped_turn::SkippedTurn;
 use crate::process::state::upgrade_request::{self, UpgradeRequest};
 
 /// Budget of a turn, in units. Each message that a body receives or sends with `send_wait` takes one unit. Each call of
@@ -102,6 +103,8 @@ pub(crate) struct Current {
     /// A clock reading in ns, if the process has received all its messages and begins to wait for the next message. The
     /// clock was read before the mailbox was checked. Otherwise `None`. Only a trace reads this value.
     emptied_at: Cell<Option<u64>>,
+    /// See [`last_skipped`](Current::last_skipped).
+    last_skipped: Cell<SkippedTurn>,
     replies: NeverDropped<RefCell<Vec<DroppedReply>>>,
     /// If true, dropped replies are not stored: see [`block`](Self::block) and [`drop_others`](Self::drop_others).
     blocks: Cell<bool>,
@@ -178,6 +181,7 @@ thread_local! {
             simulation: Cell::new(0),
             dropped: Cell::new(None),
             emptied_at: Cell::new(None),
+            last_skipped: Cell::new(SkippedTurn::NONE),
             replies: NeverDropped::new(RefCell::new(Vec::new())),
             blocks: Cell::new(false),
             outer: NeverDropped::new(RefCell::new(Vec::new())),
@@ -199,6 +203,7 @@ struct Outer {
     notes: u8,
     checks_yield: bool,
     mailbox: MailboxNote,
+    last_skipped: SkippedTurn,
     inline: Option<Inlined>,
     upgrade: Option<Box<upgrade_request::Saved>>,
     handler: InterruptedCall,
@@ -330,6 +335,7 @@ impl Current {
             notes: self.notes.get(),
             checks_yield: self.checks_yield.replace(false),
             mailbox: self.mailbox.get(),
+            last_skipped: self.last_skipped.get(),
             inline: self.inline.take(),
             upgrade: self.upgrade.save(),
             handler: self.handler.interrupt(),
@@ -363,6 +369,7 @@ impl Current {
         self.notes.set(outer.notes);
         self.checks_yield.set(outer.checks_yield);
         self.mailbox.set(outer.mailbox);
+        self.last_skipped.set(outer.last_skipped);
         self.inline.restore(outer.inline);
         self.upgrade.restore(outer.upgrade);
         self.handler.resume(outer.handler);
@@ -565,17 +572,31 @@ impl Current {
     }
 
     /// Records that the trace must not contain the events of this turn, because the worker has reached the limit of the
-    /// trace.
+    /// trace. The caller has [set the last skipped turn](Self::set_last_skipped) to a turn of the same period.
     #[inline]
     pub(crate) fn note_skipped(&self) {
         self.note(note::SKIPPED);
     }
 
-    /// Returns whether this thread is in a turn whose events are not recorded ([`note_skipped`](Self::note_skipped)). A
-    /// busy worker does not record most turns. Therefore, an event of an unrecorded turn should cost only this check.
+    /// Returns the last turn on this thread that was skipped after a complete check.
     #[inline]
-    pub(crate) fn is_skipped() -> bool {
-        Self::try_with(|current| current.has(note::SKIPPED) && current.pid.get().is_some()).unwrap_or(false)
+    pub(crate) fn last_skipped(&self) -> SkippedTurn {
+        self.last_skipped.get()
+    }
+
+    pub(crate) fn set_last_skipped(&self, skipped: SkippedTurn) {
+        self.last_skipped.set(skipped);
+    }
+
+    /// Returns the number of the period of the last skipped turn, if the events of this turn are not recorded
+    /// ([`note_skipped`](Self::note_skipped)). A busy worker does not record most turns. Therefore, an event of an
+    /// unrecorded turn should cost only this check.
+    #[inline]
+    pub(crate) fn skipped_in() -> Option<u64> {
+        let skipped = |current: &Self| {
+            (current.has(note::SKIPPED) && current.pid.get().is_some()).then(|| current.last_skipped.get().period)
+        };
+        Self::try_with(skipped).flatten()
     }
 
     // ---- The mailbox of the process

@@ -388,7 +388,7 @@ fn a_sampler_of_increases_stores_one_number_for_each_process() {
     // The difference of one byte for each process is room for other allocations of the test program.
     let bytes_each = |bytes: isize| bytes / PROCESSES as isize;
     assert_eq!(bytes_each(BYTES.load(Relaxed) - before), 16, "between the calls");
-    assert!(bytes_each(peak) <= 64, "{peak} bytes for the first reading");
+    assert!(bytes_each(peak) <= 64, "{peak} bytes for the first snapshot");
     let (increases, peak) = peak_of(|| sampler.take(10));
     // The numbers of the former window have 16 of the 32 bytes, and were allocated before the call.
     assert!(increases.processes.is_empty() && bytes_each(peak) <= 16, "{peak} bytes for a window");

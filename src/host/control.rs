@@ -497,8 +497,8 @@ impl<M: Send + 'static> MessageClock for Control<M> {
     #[inline]
     fn recent(&self) -> u64 {
         let shared = self.head.host().shared();
-        // On a worker, the last clock reading is recent. On another thread, the last reading may be old, because no
-        // thread reads the clock while all workers are parked.
+        // On a worker, the last clock reading is recent. On another thread, the last clock reading may be old, because
+        // no thread reads the clock while all workers are parked.
         let now = if shared.metrics.worker().is_some() { shared.timers.recent() } else { shared.timers.now() };
         now.ns().max(1)
     }

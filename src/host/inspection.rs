@@ -63,8 +63,8 @@ impl Host {
     /// documentation of [`ProcessInfo`] states which values of a row belong together.
     ///
     /// The call reads the entire pid table. The duration of the call is proportional to the largest number of processes
-    /// that were alive at one time. The call holds no lock for longer than the reading of one process, and runs no user
-    /// code. With a [limit](ProcessQuery::limit) of `n`, the call stores at most `n` rows.
+    /// that were alive at one time. The call holds no lock for longer than it needs to read one process, and runs no
+    /// user code. With a [limit](ProcessQuery::limit) of `n`, the call stores at most `n` rows.
     ///
     /// ```
     /// # use procession::observe::{ProcessColumn, ProcessQuery};
@@ -94,7 +94,7 @@ impl Host {
     /// during the call.
     ///
     /// Any thread can make this call, even during a step. The call never stops a worker. The call reads a long list in
-    /// several parts, and holds no lock for longer than the reading of one part. The call runs no user code. If the
+    /// several parts, and holds no lock for longer than it needs to read one part. The call runs no user code. If the
     /// process waits, possibly in `block_on`, the call reads the whole pid table. The call then finds each process
     /// whose join handle the waiting process awaits. The call also reads all timers and all sockets, to find the sleeps
     /// and the socket operations of this process. Therefore the duration of the call is proportional to the peak number

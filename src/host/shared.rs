@@ -12,7 +12,7 @@ use crate::host::control::blocked_step::BlockedSteps;
 use crate::host::control::forwarded::ForwardedReplies;
 use crate::host::control::suspension::set::SuspendedProcesses;
 use crate::host::control::{AnyControl, Control};
-use crate::host::inspection::growth::LastReading;
+use crate::host::inspection::growth::LastSnapshot;
 use crate::host::inspection::local_sets::LocalSets;
 use crate::host::job::blocking_pool::Pool;
 use crate::host::registry::PidTable;
@@ -147,7 +147,7 @@ pub(crate) struct Shared {
     pub(crate) forwarded: Arc<ForwardedReplies>,
     pub(crate) local_sets: LocalSets,
     /// The lengths of the long mailboxes at the last call of [`Host::explain`].
-    pub(crate) mailbox_reading: LastReading,
+    pub(crate) mailbox_snapshot: LastSnapshot,
 }
 
 impl Shared {
@@ -173,7 +173,7 @@ impl Shared {
             suspended: SuspendedProcesses::default(),
             forwarded: Arc::default(),
             local_sets: LocalSets::default(),
-            mailbox_reading: LastReading::default(),
+            mailbox_snapshot: LastSnapshot::default(),
         }
     }
 

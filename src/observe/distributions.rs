@@ -107,8 +107,8 @@ distributions! {
     /// time. In any other mailbox, only a message that arrives while the mailbox is empty can be measured. A busy
     /// process takes all messages out of a mailbox without a capacity together, and then reads the messages in order. A
     /// later message waits in the mailbox for a shorter time, but then waits until the process has read the earlier
-    /// messages. So for any message, the time between its arrival and its reading is about as long as the measured
-    /// time.
+    /// messages. So for any message, the time from its arrival until the process reads the message is about as long as
+    /// the measured time.
     ///
     /// The runtime measures about one in [`messages_sampled_one_in`](Self::messages_sampled_one_in) of the measurable
     /// messages. With `sample_every_step`, the runtime measures each measurable message, unless the sender also sends

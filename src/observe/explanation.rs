@@ -98,7 +98,7 @@ pub enum Finding {
         /// Number of the worker. An [`Observer`](crate::Observer) receives the same number for this worker.
         worker: usize,
         /// Process that runs the step. `None` for a future without a pid, for example the future of an async handler,
-        /// and for a process that exited during the reading.
+        /// and for a process that exited before the runtime read the row of the process.
         process: Option<ProcessInfo>,
         /// Time at which the monitor has first seen the step. The step began at most one threshold earlier. If the step
         /// called `block_in_place`, this is the time of that call.

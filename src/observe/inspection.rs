@@ -24,8 +24,8 @@ use crate::process::state::priority::Priority;
 
 /// Row about one process: see [`Host::processes`](crate::Host::processes).
 ///
-/// The runtime reads the fields one after the other, and the process may run during the reading. Therefore, two fields
-/// of a row may belong to different moments. For example, a row may contain the state `Idle` and a message that arrived
+/// The runtime reads the fields one after the other, and the process may run in the meantime. Therefore, two fields of
+/// a row may belong to different moments. For example, a row may contain the state `Idle` and a message that arrived
 /// after the state was read. The fields `mailbox_len`, `signals` and `mailbox_peak` belong to one moment. The fields
 /// `links`, `monitors` and `monitored_by` also belong to one moment. If the process waits, and no other thread acts on
 /// the process, the row is exact.
@@ -277,10 +277,10 @@ pub struct CommandCount {
     pub command: &'static str,
     /// Number of yields without an answer. At least 1.
     pub count: usize,
-    /// Time of the oldest measured yield of this command type that has no answer. An older yield may exist: only one
-    /// yield in 64 is measured, and at most 64 yields of one process are measured at the same time. With
-    /// [`Builder::sample_every_step`](crate::Builder::sample_every_step), each yield is measured. `None` if no yield is
-    /// measured.
+    /// Time of the oldest yield without an answer, among the measured yields of this command type. An older yield may
+    /// exist: only one yield in 64 is measured, and at most 64 yields of one process are measured at the same time.
+    /// With [`Builder::sample_every_step`](crate::Builder::sample_every_step), each yield is measured. `None` if no
+    /// yield is measured.
     pub measured_since: Option<Instant>,
     /// Source line that performed one of these commands, not necessarily the oldest command. The line calls
     /// [`SelfHandle::perform`](crate::SelfHandle::perform), [`StepOutput::perform`](crate::StepOutput::perform), or a

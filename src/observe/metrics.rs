@@ -369,7 +369,7 @@ impl Metrics {
     ///
     /// The number of begun exits and the number of ended exits only grow, and there are never more ended exits than
     /// begun exits. The function first reads the number of ended exits. If the two numbers are equal, they were equal
-    /// at a moment between the two readings.
+    /// at a moment between the two reads.
     pub(crate) fn is_between_exits(&self) -> bool {
         let add = |sum: u64, counts: &Counts| sum.wrapping_add(counts.ended_exits.load(Ordering::Acquire));
         let ended = self.all_counts().fold(0, add);

@@ -234,7 +234,7 @@ pub(crate) struct CurrentStep {
     pub(crate) worker: usize,
     /// Pid of the process, as one word. `None` for a future without a pid.
     pub(crate) process: Option<u64>,
-    /// Number of polls of this worker. If two readings return the same number, the worker is still in the same step.
+    /// Number of polls of this worker. If two snapshots contain the same number, the worker is still in the same step.
     #[cfg_attr(not(feature = "console"), expect(dead_code, reason = "only the console shows this number"))]
     pub(crate) polls: u64,
     /// True if the step polls the guest thread's own future and does not run a process.

@@ -754,7 +754,7 @@ fn a_join_that_is_about_to_end_is_no_deadlock() {
     assert!(joins.is_finished());
 }
 
-/// 9.2c, 9.2e: a deadlock is confirmed by a second reading. On two workers, two processes call each other alternately.
+/// 9.2c, 9.2e: a second snapshot confirms each deadlock. On two workers, two processes call each other alternately.
 /// Both edges of a cycle occur, but never at the same time, so no deadlock is reported.
 #[test]
 fn edges_that_never_exist_at_the_same_time_form_no_deadlock() {

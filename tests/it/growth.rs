@@ -72,7 +72,7 @@ fn a_growing_mailbox_is_found_by_two_explanations() {
     assert!(explanation.findings.is_empty(), "{explanation}");
     fill(&process, 200, Mail::Read);
     let explanation = explained(&rt);
-    assert_eq!((growing(&explanation), long(&explanation)), (vec![], vec![1_199]), "one reading proves no growth");
+    assert_eq!((growing(&explanation), long(&explanation)), (vec![], vec![1_199]), "one snapshot proves no growth");
     fill(&process, 301, Mail::Read);
     let explanation = explained(&rt);
     let [finding @ Finding::GrowingMailbox { process: row, grown_by: 301, since, lasts, .. }] =

@@ -215,8 +215,8 @@ fn block_in_destructors(rt: &Runtime, gate: &Gate, steps: &mut Vec<Pid>, mut awa
     await_begin("a value of a body");
 }
 
-/// The inspections, each with its name. `explain` compares its reading with the reading of the previous call, so the
-/// list contains `explain` twice.
+/// The inspections, each with its name. `explain` compares its snapshot of the mailboxes with the snapshot of the
+/// previous call, so the list contains `explain` twice.
 const INSPECTIONS: [(&str, fn(&Host)); 11] = [
     ("processes", |host| _ = host.processes(&ProcessQuery::new())),
     ("process_details", |host| {

@@ -244,8 +244,8 @@ impl MoreWaits {
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Waits {
     pub(crate) waits: Vec<Wait>,
-    /// These numbers change with each new record. If two readings have equal numbers and equal records, each record
-    /// existed during the whole time between the readings.
+    /// These numbers change with each new record. If two snapshots contain equal numbers and equal records, each record
+    /// existed during the whole time between the two snapshots.
     pub(crate) generation: (u64, u32),
 }
 

@@ -130,8 +130,8 @@ mod tests {
     }
 
     /// 9.2c: each clock reading of a step begins or ends a measured duration. This statement is also true while another
-    /// thread inspects the runtime, and the inspection does not change the number of readings. Therefore no step reads
-    /// the clock for the inspection.
+    /// thread inspects the runtime, and the inspection does not change the number of clock readings. Therefore no step
+    /// reads the clock for the inspection.
     #[test]
     fn no_step_reads_the_clock_for_an_inspection() {
         let mut first = None;

@@ -2,7 +2,7 @@
 
 use crate::host::control::AnyControl;
 use crate::host::control::waits::WaitKind;
-use crate::host::inspection::growth::{LONG_MAILBOX, LongMailbox, MailboxReading};
+use crate::host::inspection::growth::{LONG_MAILBOX, LongMailbox, MailboxSnapshot};
 use crate::host::inspection::joins::Joins;
 use crate::host::inspection::unrecorded::SocketWaiters;
 use crate::host::inspection::{command_count, first_name, process, row};
@@ -21,8 +21,8 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::process::yields::listing::{CommandCounts, CountedTable, Outstanding};
 
-/// Maximum number of full mailboxes in the result. The same maximum applies to the ranking of the growing mailboxes, and
-/// to the ranking of the long mailboxes.
+/// Maximum number of full mailboxes in the result. The same maximum applies to the growing mailboxes and to the long
+/// mailboxes.
 const MAILBOXES: usize = 16;
 /// Maximum number of processes that one finding lists.
 const LISTED: usize = 20;
@@ -70,19 +70,19 @@ impl Host {
         let begun = self.progress();
         let (graph, joins) = self.graph_and_joins();
         let waiters = self.read_socket_waiters();
-        let reading = self.read_processes(&joins, &waiters, self.shared().mailbox_reading.get());
+        let snapshot = self.read_processes(&joins, &waiters, self.shared().mailbox_snapshot.get());
         let gauges = (self.shared().gauges)(&self.shared().place);
-        let is_at_rest = reading.all_wait() && self.is_at_rest() && self.progress() == begun;
+        let is_at_rest = snapshot.all_wait() && self.is_at_rest() && self.progress() == begun;
         let mut findings = Vec::new();
         let has_thread = self.shared().clock.is_virtual() || gauges.worker_target != 0 || !gauges.workers.is_empty();
-        if !has_thread && reading.activity.processes != 0 {
-            findings.push(Finding::NoThread { processes: reading.activity.processes });
+        if !has_thread && snapshot.activity.processes != 0 {
+            findings.push(Finding::NoThread { processes: snapshot.activity.processes });
         }
         findings.extend(self.local_sets_without_thread());
         findings.extend(graph.deadlocks.into_iter().map(Finding::Deadlock));
         findings.extend(self.blocked_workers(&gauges));
         findings.extend(self.busy_pool());
-        let Reading { activity, mailboxes, commands, cancelled, waiting, suspended, .. } = reading;
+        let Snapshot { activity, mailboxes, commands, cancelled, waiting, suspended, .. } = snapshot;
         findings.extend(self.unanswered(commands));
         findings.extend(self.long_mailboxes(mailboxes));
         if activity.suspended != 0 {
@@ -110,19 +110,19 @@ impl Host {
     }
 
     /// Reads the states and the mailbox metrics of all processes. The caller has already read `joins` and `waiters`.
-    /// `last` is the mailbox reading of the previous explanation, if there is one.
-    fn read_processes(&self, joins: &Joins, waiters: &SocketWaiters, last: Option<Arc<MailboxReading>>) -> Reading {
+    /// `last` is the snapshot of the mailboxes that the previous explanation stored, if there is one.
+    fn read_processes(&self, joins: &Joins, waiters: &SocketWaiters, last: Option<Arc<MailboxSnapshot>>) -> Snapshot {
         let table = &self.shared().pid_table;
         // The clock reading also advances the recent time. Therefore `now` comes before `recent`.
         let (now, recent) = (self.now(), self.shared().timers.recent());
-        let mut reading = Reading::new(MailboxReading::begin(now, recent), last);
-        table.visit(|control| reading.add(control, joins, waiters));
-        for (pid, rest) in std::mem::take(&mut reading.long_tables) {
+        let mut snapshot = Snapshot::new(MailboxSnapshot::begin(now, recent), last);
+        table.visit(|control| snapshot.add(control, joins, waiters));
+        for (pid, rest) in std::mem::take(&mut snapshot.long_tables) {
             // If the process has exited in the meantime, no process waits for the answers to the remaining commands in
             // its table.
-            let _ = self.count_yields(pid, rest, &mut reading.commands);
+            let _ = self.count_yields(pid, rest, &mut snapshot.commands);
         }
-        reading
+        snapshot
     }
 
     /// Returns a finding for each command type that has unanswered commands. The findings include neither streams, nor
@@ -145,7 +145,7 @@ impl Host {
         commands.filter_map(finding).collect()
     }
 
-    /// Returns the findings about full, growing and long mailboxes. Stores the reading of the mailboxes for the next
+    /// Returns the findings about full, growing and long mailboxes. Stores the snapshot of the mailboxes for the next
     /// explanation.
     fn long_mailboxes(&self, mailboxes: Mailboxes) -> Vec<Finding> {
         let Mailboxes { full, growing, long, present, last } = mailboxes;
@@ -157,13 +157,13 @@ impl Host {
                 Some((last, grown_by)) => {
                     Finding::GrowingMailbox { process, grown_by, since: last.at, lasts: present.at - last.at }
                 }
-                // The present reading contains the maximum number of mailboxes, but not this mailbox.
+                // The snapshot of this explanation contains the maximum number of mailboxes, but not this mailbox.
                 None => Finding::LongMailbox { process },
             }
         };
         findings.extend(growing.into_rows().into_iter().map(grows));
         findings.extend(long.into_rows().into_iter().map(|process| Finding::LongMailbox { process }));
-        self.shared().mailbox_reading.set(present);
+        self.shared().mailbox_snapshot.set(present);
         findings
     }
 
@@ -171,18 +171,18 @@ impl Host {
     /// runnable. The caller reads the [progress](Self::progress), and then all processes, and then calls this function.
     /// After the call, the caller checks that the progress has not changed.
     ///
-    /// The order of the readings matters. A timer is an example of a source of wake-ups. Usually, a source first makes
-    /// a process ready, and then counts as gone. Some sources first count as gone, and then make the process ready. In
-    /// this case, the thread of the source parks only after the process is ready. Therefore, if all sources are gone, a
-    /// process that became ready is in a queue, or a thread has taken the process from the queue. A worker may take a
-    /// task after the first reading of the worker's state, and before the reading of the queues. In this case, there
-    /// are two possibilities: the second reading of the state finds that the worker is not parked, or the worker has
-    /// already counted the poll of the task.
+    /// The order in which this function reads the values matters. A timer is an example of a source of wake-ups.
+    /// Usually, a source first makes a process ready, and then counts as gone. Some sources first count as gone, and
+    /// then make the process ready. In this case, the thread of the source parks only after the process is ready.
+    /// Therefore, if all sources are gone, a process that became ready is in a queue, or a thread has taken the process
+    /// from the queue. A worker may take a task after this function has read the state of the worker for the first
+    /// time, and before this function reads the queues. In this case, there are two possibilities: the second read of
+    /// the state finds that the worker is not parked, or the worker has already counted the poll of the task.
     ///
     /// The queue of a [`LocalSet`](crate::LocalSet) is not a queue of the scheduler. A timer may make a local process
-    /// ready after the caller has read this process. Therefore the last reading is the run state of each process. The
-    /// run state of a local process shows whether the process is queued or runs. If a local process has run and waits
-    /// again, its thread has already counted the poll.
+    /// ready after the caller has read this process. Therefore this function reads the run state of each process last.
+    /// The run state of a local process shows whether the process is queued or runs. If a local process has run and
+    /// waits again, its thread has already counted the poll.
     fn is_at_rest(&self) -> bool {
         let shared = self.shared();
         let BlockingPoolMetrics { threads, idle_threads, queue_depth } = self.pool_figures();
@@ -287,8 +287,9 @@ impl Host {
     }
 }
 
-/// The states and the mailbox metrics of all processes.
-struct Reading {
+/// Snapshot of the states and the mailbox metrics of all processes. The runtime reads the processes one after the
+/// other.
+struct Snapshot {
     activity: Activity,
     mailboxes: Mailboxes,
     /// Commands without an answer. If the table of a process is in `long_tables`, the counts include only the commands
@@ -310,10 +311,10 @@ struct Mailboxes {
     full: Ranking,
     growing: Ranking,
     long: Ranking,
-    /// The present reading of the long mailboxes.
-    present: MailboxReading,
-    /// The reading of the last explanation.
-    last: Option<Arc<MailboxReading>>,
+    /// Snapshot of the long mailboxes that this explanation makes.
+    present: MailboxSnapshot,
+    /// Snapshot that the previous explanation has stored.
+    last: Option<Arc<MailboxSnapshot>>,
 }
 
 /// Reads a long mailbox. The function reads the number of steps, then the metrics of the mailbox, and then the number
@@ -362,8 +363,8 @@ impl Mailboxes {
     }
 }
 
-impl Reading {
-    fn new(present: MailboxReading, last: Option<Arc<MailboxReading>>) -> Self {
+impl Snapshot {
+    fn new(present: MailboxSnapshot, last: Option<Arc<MailboxSnapshot>>) -> Self {
         let longest = ProcessQuery::new().descending(ProcessColumn::MailboxLen).limit(MAILBOXES);
         let [full, growing, long] = [(); 3].map(|()| Ranking::new(&longest));
         Self {

@@ -1,8 +1,8 @@
-//! Finds mailboxes that grow while their oldest messages stay in the queue. One reading of a mailbox cannot show that
+//! Finds mailboxes that grow while their oldest messages stay in the queue. One snapshot of a mailbox cannot show that
 //! the mailbox grows. Therefore [`Host::explain`](crate::Host::explain) stores the lengths of the long mailboxes. The
 //! next call of `explain` reads the lengths again, and compares the new lengths with the stored lengths.
 //!
-//! A process may take the oldest message out between the two readings, and the mailbox may then become longer than
+//! A process may take the oldest message out between the two snapshots, and the mailbox may then become longer than
 //! before. A mailbox whose oldest message was taken out does not count as growing. A selective receive may take a newer
 //! message, and urgent messages are taken from another queue. After a receive of a newer or an urgent message, the
 //! oldest message is still in the queue, so the mailbox can still count as growing. A mailbox does not count its
@@ -19,50 +19,50 @@ use crate::process::pid::Pid;
 
 /// Minimum length of a long mailbox.
 pub(super) const LONG_MAILBOX: usize = 1_000;
-/// Maximum number of mailboxes in a reading. With this maximum, a reading takes less than 100 KiB.
+/// Maximum number of mailboxes in a snapshot. With this maximum, a snapshot takes less than 100 KiB.
 const MAX_LONG: usize = 1_024;
 
-/// Reading of the long mailboxes of a runtime. The next call of `explain` compares a new reading with this stored
-/// reading.
+/// The stored snapshot of the long mailboxes of a runtime. The next call of `explain` compares a new snapshot with this
+/// snapshot.
 #[derive(Debug, Default)]
-pub(crate) struct LastReading(Mutex<Option<Arc<MailboxReading>>>);
+pub(crate) struct LastSnapshot(Mutex<Option<Arc<MailboxSnapshot>>>);
 
-impl LastReading {
-    pub(super) fn get(&self) -> Option<Arc<MailboxReading>> {
+impl LastSnapshot {
+    pub(super) fn get(&self) -> Option<Arc<MailboxSnapshot>> {
         self.0.lock().clone()
     }
 
-    pub(super) fn set(&self, reading: MailboxReading) {
-        let former = self.0.lock().replace(Arc::new(reading));
+    pub(super) fn set(&self, snapshot: MailboxSnapshot) {
+        let former = self.0.lock().replace(Arc::new(snapshot));
         drop(former);
     }
 }
 
-/// The long mailboxes of a runtime, read one after the other.
+/// Snapshot of the long mailboxes of a runtime. The runtime reads the mailboxes one after the other.
 #[derive(Debug)]
-pub(crate) struct MailboxReading {
-    /// Time of the reading. No mailbox was read before this time.
+pub(crate) struct MailboxSnapshot {
+    /// Time of the snapshot. No mailbox was read before this time.
     pub(super) at: Instant,
-    /// The [recent](crate::host::timer::Timers::recent) time when the reading began. If a mailbox becomes non-empty
-    /// after this reading has begun, the mailbox records this time or a later time.
+    /// The [recent](crate::host::timer::Timers::recent) time when the snapshot was begun. If a mailbox becomes
+    /// non-empty after the begin of this snapshot, the mailbox records this time or a later time.
     recent: Instant,
     mailboxes: BTreeMap<Pid, LongMailbox>,
 }
 
-/// Reading of one long mailbox.
+/// Snapshot of one long mailbox.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LongMailbox {
     pub(super) len: usize,
     /// The time [`MailboxFigures::unread_since`] in ns.
     unread_since: u64,
-    /// Number of steps that the process had completed at the time of the reading. The value is `None` if code that can
-    /// take out a message may have run during the reading. This code is a step of the process, or a receiver outside
-    /// the steps of the process.
+    /// Number of steps that the process had completed when the mailbox was read. The value is `None` if code that can
+    /// take out a message may have run while the mailbox was read. This code is a step of the process, or a receiver
+    /// outside the steps of the process.
     steps_at_rest: Option<u64>,
 }
 
 impl LongMailbox {
-    /// Creates the reading of a mailbox with these metrics. `steps_at_rest` is the number of steps of the process, if
+    /// Creates the snapshot of a mailbox with these metrics. `steps_at_rest` is the number of steps of the process, if
     /// no step ran while the metrics were read. Returns `None` if the mailbox is not long, or if `unread_since` is not
     /// known.
     pub(super) fn new(figures: &MailboxFigures, steps_at_rest: Option<u64>) -> Option<Self> {
@@ -72,42 +72,42 @@ impl LongMailbox {
     }
 
     /// Returns true only if it is certain that the process has not taken out the oldest message since the earlier
-    /// reading `former` of the mailbox. The reading `former` began at the recent time `recent`.
+    /// snapshot `former` of the mailbox. The snapshot `former` was begun at the recent time `recent`.
     ///
     /// When a process takes out the oldest message, the process resets the time `unread_since`. The next message that
     /// arrives sets `unread_since` to the recent time. The recent time never decreases. Two cases are possible. In the
-    /// first case, the reading `former` found a time earlier than `recent`. If the times of both readings are equal,
-    /// the process has not reset the time between the two readings. In the second case, the reading `former` found the
-    /// time `recent` or a later time. A message that arrives later may set the same time again, so equal times prove
-    /// nothing. Therefore, in the second case, this function returns true only if the process has not run between the
-    /// two readings.
+    /// first case, the snapshot `former` contains a time earlier than `recent`. If the times of both snapshots are
+    /// equal, the process has not reset the time between the two snapshots. In the second case, the snapshot `former`
+    /// contains the time `recent` or a later time. A message that arrives later may set the same time again, so equal
+    /// times prove nothing. Therefore, in the second case, this function returns true only if the process has not run
+    /// between the two snapshots.
     fn is_unread_since(&self, former: &Self, recent: Instant) -> bool {
         let has_not_run = self.steps_at_rest.is_some() && self.steps_at_rest == former.steps_at_rest;
         self.unread_since == former.unread_since && (former.unread_since < recent.ns() || has_not_run)
     }
 }
 
-impl MailboxReading {
-    /// Begins a reading. The caller first reads the clock, which gives `at`, and then reads the recent time.
+impl MailboxSnapshot {
+    /// Begins a snapshot. The caller first reads the clock, which gives `at`, and then reads the recent time.
     pub(super) fn begin(at: Instant, recent: Instant) -> Self {
         Self { at, recent, mailboxes: BTreeMap::new() }
     }
 
-    /// Adds a mailbox, if the reading has not reached its maximum.
+    /// Adds a mailbox, if the snapshot contains fewer mailboxes than its maximum.
     pub(super) fn add(&mut self, pid: Pid, mailbox: LongMailbox) {
         if self.mailboxes.len() < MAX_LONG {
             self.mailboxes.insert(pid, mailbox);
         }
     }
 
-    /// Returns the number of messages by which this process's mailbox has grown between an earlier reading and this
-    /// reading: see [`growth`](Self::growth).
+    /// Returns the number of messages by which this process's mailbox has grown between an earlier snapshot and this
+    /// snapshot: see [`growth`](Self::growth).
     pub(super) fn growth_since(&self, earlier: &Self, pid: Pid) -> Option<usize> {
         earlier.growth(pid, self.mailboxes.get(&pid)?)
     }
 
-    /// Returns the number of messages by which this process's mailbox has grown since this reading. Returns `None` if
-    /// the mailbox was not long, has not grown, or may have lost its oldest message since this reading.
+    /// Returns the number of messages by which this process's mailbox has grown since this snapshot. Returns `None` if
+    /// the mailbox was not long, has not grown, or may have lost its oldest message since this snapshot.
     pub(super) fn growth(&self, pid: Pid, now: &LongMailbox) -> Option<usize> {
         let former = self.mailboxes.get(&pid)?;
         let grown_by = now.len.checked_sub(former.len).filter(|more| *more != 0)?;
@@ -129,16 +129,16 @@ mod tests {
     }
 
     #[test]
-    fn a_mailbox_grows_only_if_it_was_not_read_between_the_readings() {
+    fn a_mailbox_grows_only_if_it_was_not_read_between_the_snapshots() {
         let pid = pid();
-        // The previous reading began when the recent time of the clock was 100.
+        // The previous snapshot was begun when the recent time of the clock was 100.
         let growth = |former, now| {
-            let mut reading = MailboxReading::begin(Instant::from_ns(110), Instant::from_ns(100));
-            reading.add(pid, former);
-            reading.growth(pid, &now)
+            let mut snapshot = MailboxSnapshot::begin(Instant::from_ns(110), Instant::from_ns(100));
+            snapshot.add(pid, former);
+            snapshot.growth(pid, &now)
         };
         let table = [
-            // The mailbox was unread for some time before the earlier reading. The process may run other steps.
+            // The mailbox was unread for some time before the earlier snapshot. The process may run other steps.
             (mailbox(1_000, 99, 1, true), mailbox(1_003, 99, 1, true), Some(3)),
             (mailbox(1_000, 99, 1, true), mailbox(1_003, 99, 7, false), Some(3)),
             (mailbox(1_000, 99, 1, false), mailbox(1_003, 99, 1, false), Some(3)),
@@ -160,12 +160,12 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_has_a_bounded_number_of_mailboxes() {
+    fn a_snapshot_has_a_bounded_number_of_mailboxes() {
         let rt = crate::Runtime::builder().workers(0).build().expect("no threads");
-        let mut reading = MailboxReading::begin(Instant::from_ns(2), Instant::from_ns(2));
+        let mut snapshot = MailboxSnapshot::begin(Instant::from_ns(2), Instant::from_ns(2));
         for _ in 0..=MAX_LONG {
-            reading.add(rt.spawn(async |_: crate::Context| ()).pid(), mailbox(1_000, 1, 1, true));
+            snapshot.add(rt.spawn(async |_: crate::Context| ()).pid(), mailbox(1_000, 1, 1, true));
         }
-        assert_eq!(reading.mailboxes.len(), MAX_LONG);
+        assert_eq!(snapshot.mailboxes.len(), MAX_LONG);
     }
 }

@@ -81,8 +81,8 @@ impl Host {
     }
 
     /// Returns the time of a record. On a worker and in a simulation, this function reads no clock, because the last
-    /// clock reading is recent. On any other thread, this function reads the clock, because the last reading may be
-    /// old: no thread reads the clock while all workers are parked.
+    /// clock reading is recent. On any other thread, this function reads the clock, because the last clock reading may
+    /// be old: no thread reads the clock while all workers are parked.
     fn time_of_record(&self) -> Instant {
         let shared = self.shared();
         if shared.clock.is_virtual() || shared.metrics.worker().is_some() { shared.timers.recent() } else { self.now() }

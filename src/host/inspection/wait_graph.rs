@@ -1,4 +1,4 @@
-//! Reads the wait-for graph. A second reading confirms each deadlock.
+//! Reads the wait-for graph. A second snapshot of the waits confirms each deadlock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,8 +55,8 @@ impl Host {
     /// child, even while the supervisor answers requests. Therefore the supervisor is deadlocked if one of its
     /// cancelled children is deadlocked. An example is a cancelled child that waits for the exit of the supervisor.
     ///
-    /// A second reading confirms each deadlock. If the waits of a process have changed between the two readings, the
-    /// process is not reported. Therefore all edges of a reported cycle existed at the same time.
+    /// A second snapshot of the waits confirms each deadlock. If the waits of a process have changed between the two
+    /// snapshots, the process is not reported. Therefore all edges of a reported cycle existed at the same time.
     ///
     /// The runtime does not know all waits:
     ///
@@ -153,41 +153,41 @@ impl Host {
         (WaitForGraph { edges: nodes.into_values().flat_map(|node| node.edges).collect(), deadlocks }, joins)
     }
 
-    /// Reads the *stuck* processes for the second time. According to the first reading, a stuck process cannot run
-    /// again. If the second reading shows that the waits of a stuck process have changed, this function marks the
+    /// Reads the *stuck* processes for the second time. According to the first snapshot, a stuck process cannot run
+    /// again. If the second snapshot shows that the waits of a stuck process have changed, this function marks the
     /// process as not deadlocked (`is_free`). Returns the stuck processes that remain.
     ///
     /// The code reads a join from the process that must exit. The process that awaits the join handle has no record of
     /// the join. The code reads the joins of a process and the other waits of the process at different times. Therefore
-    /// the order of the readings matters:
+    /// the order of the snapshots matters:
     ///
-    /// 1. The second reading of the joins begins after the first reading of each node. Suppose that a process awaited a
-    ///    join handle when the node of the process was read for the first time. Then either the second reading of the
-    ///    joins finds this join, or the joined process has exited in the meantime.
-    /// 2. An exit first removes the pid. After this removal, no reading finds the join. Later, the exit wakes the
-    ///    process that awaits the join handle. At one moment after the second reading of the joins, no exit is in
+    /// 1. The second snapshot of the joins begins after the first snapshot of each node has ended. Suppose that a
+    ///    process awaited a join handle when the node of the process was read for the first time. Then either the
+    ///    second snapshot of the joins contains this join, or the joined process has exited in the meantime.
+    /// 2. An exit first removes the pid. After this removal, no new snapshot contains the join. Later, the exit wakes
+    ///    the process that awaits the join handle. At one moment after the second snapshot of the joins, no exit is in
     ///    progress. Therefore, if the pid of a joined process was removed before this moment, the exit has already
     ///    woken the process that awaits the join handle.
-    /// 3. The second reading of a node finds that a woken process is queued, runs, or has run. If a step of the process
-    ///    blocks its thread, the second reading finds that the future of the step was woken or polled.
+    /// 3. The second snapshot of a node shows that a woken process is queued, runs, or has run. If a step of the
+    ///    process blocks its thread, the second snapshot shows that the future of the step was woken or polled.
     ///
     /// The answer to a call wakes the caller, except the answer to a started call that was never polled. After the
     /// wake-up, the caller may wait again and not poll the call. In these two cases, the edge of the answered call
-    /// exists until the caller polls or drops the call, and both readings can find this edge. The documentation of
+    /// exists until the caller polls or drops the call, and both snapshots can contain this edge. The documentation of
     /// `wait_for_graph` lists this limit.
     ///
     /// The callee of a call may change while the caller waits, because the callee forwards the reply. The code reads
     /// the table of the forwarded replies together with the waits of the caller:
     ///
-    /// 1. A process changes the table in the step that forwards the reply. If the first reading finds that the process
-    ///    waits, all second readings see the forwards that the process has made in earlier steps. Therefore, if a
-    ///    callee has forwarded the reply and then waits, the second reading of the caller finds the new callee.
+    /// 1. A process changes the table in the step that forwards the reply. If the first snapshot shows that the process
+    ///    waits, all second snapshots contain the forwards that the process has made in earlier steps. Therefore, if a
+    ///    callee has forwarded the reply and then waits, the second snapshot of the caller contains the new callee.
     /// 2. Forwards are numbered in ascending order. The generation of a node contains the number of the newest forward
     ///    that has changed an edge of this node. If a node is unchanged, no reply that the process waits for was
-    ///    forwarded between the two readings. In particular, no reply that the process waits for was forwarded to
+    ///    forwarded between the two snapshots. In particular, no reply that the process waits for was forwarded to
     ///    another process and back.
-    /// 3. The end of a call first wakes the caller, and then removes the entry from the table. If a reading misses the
-    ///    entry, this reading also finds that the caller was woken. A started call that was never polled is an
+    /// 3. The end of a call first wakes the caller, and then removes the entry from the table. If a snapshot misses the
+    ///    entry, this snapshot also shows that the caller was woken. A started call that was never polled is an
     ///    exception, because the answer to such a call wakes no process. The edge of this call then points to the
     ///    receiver of the request.
     fn confirm(&self, nodes: &mut WaitNodes, joins: &Joins, steps: &Steps) -> BTreeSet<Pid> {
@@ -199,8 +199,8 @@ impl Host {
         if !(0..ATTEMPTS).any(|_| self.shared().metrics.is_between_exits()) {
             return BTreeSet::new();
         }
-        // All first readings end before the second readings begin. If a node is unchanged, the edges of the node
-        // existed at each moment between the two readings of the node. Therefore the edges of all unchanged nodes
+        // All first snapshots end before the second snapshots begin. If a node is unchanged, the edges of the node
+        // existed at each moment between the two snapshots of the node. Therefore the edges of all unchanged nodes
         // existed when the last round of this loop began.
         loop {
             let stuck = wait_graph::stuck(nodes);

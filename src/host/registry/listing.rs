@@ -14,9 +14,9 @@ const PIECE: usize = 256;
 /// Lists the first `limit` entries whose names begin with `prefix`, in the order of the names. This function also
 /// counts all entries whose names begin with `prefix`.
 ///
-/// The function stores at most `limit` rows. The function holds the lock of a shard only during the reading of one
-/// piece of the shard. Under this lock, the function clones at most one name for each entry of the piece, clones the name
-/// of the last entry once more, and calls the closure `row`. `row` must take no lock and must not clone a reference to a
+/// The function stores at most `limit` rows. The function holds the lock of a shard only while it reads one piece of
+/// the shard. Under this lock, the function clones at most one name for each entry of the piece, clones the name of the
+/// last entry once more, and calls the closure `row`. `row` must take no lock and must not clone a reference to a
 /// process: the drop of a last reference would run user code.
 pub(super) fn list<'a, V: 'a, R>(
     shards: impl Iterator<Item = &'a Mutex<BTreeMap<Text, V>>>,

@@ -115,8 +115,8 @@ pub(crate) struct WaitNode {
     /// children later, so it does not wait for these other children yet.
     pub(crate) needs_cancelled: bool,
     /// Numbers that change in three cases: the process begins a wait, a future that a step has passed to `block_on` is
-    /// polled, or a reply for which the process waits is forwarded. With these numbers, a second reading detects
-    /// whether the process has run, or has waited for another process, since the first reading.
+    /// polled, or a reply for which the process waits is forwarded. If two snapshots of a process contain equal
+    /// numbers, none of these three events occurred between the two snapshots.
     pub(crate) generation: (u64, u32, u64, u64),
 }
 

@@ -5,8 +5,8 @@
 //! receiver takes out this message. If another operation inserts a message before this message, the measurement ends
 //! without a result. Therefore, no operation has to track the position of the measured message, and most operations
 //! need not check for a measured message. The measured times are still typical of all messages. A receiver takes out
-//! all messages together, and then reads them in order. So a measured message and any other message wait about equally
-//! long between their arrival and their reading.
+//! all messages together, and then reads them in order. So the time from the arrival of a message until the receiver
+//! reads the message is about equal for a measured message and for any other message.
 //!
 //! In a bounded mailbox, any message can be measured. The mailbox stores the number of the measured message.
 //!

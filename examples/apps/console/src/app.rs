@@ -27,7 +27,7 @@ const BUSIEST: u64 = 10;
 /// Number of rates that the sparkline shows.
 pub const HISTORY: usize = 120;
 
-/// Number of readings whose durations the overview shows.
+/// Number of snapshots whose durations the overview shows.
 const SNAPSHOTS: usize = 30;
 
 /// A page of the console.
@@ -155,7 +155,7 @@ pub struct App {
     pub prompt: Option<Prompt>,
     /// Message about the last action or about the last key.
     pub message: Option<String>,
-    /// Error of the last reading. The next reading without an error clears this field.
+    /// Error of the last snapshot. The next successful reply to the request `hello` clears this field.
     pub error: Option<String>,
     pub overview: Overview,
     pub interval: Interval,
@@ -364,7 +364,7 @@ impl App {
         }
     }
 
-    /// Removes the readings of an earlier program. The counters of the new program begin at 0.
+    /// Removes the snapshots of an earlier program. The counters of the new program begin at 0.
     fn forget(&mut self) {
         self.snapshots.clear();
         self.history.clear();
@@ -694,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_the_connection_lasts_until_the_next_reading() {
+    fn an_error_of_the_connection_lasts_until_the_next_snapshot() {
         let mut app = App::new("socket".into());
         app.handle_reply("hello", Err(Error::Protocol("no console".into())));
         assert_eq!(app.error.as_deref(), Some("protocol: no console"));

@@ -14,7 +14,7 @@ use procession_console::app::App;
 use procession_console::client::Target;
 use procession_console::player::Player;
 use procession_console::recording::Recording;
-use procession_console::report::{Condition, Reading, plain};
+use procession_console::report::{Condition, Snapshot, plain};
 use procession_console::terminal::{self, Connection};
 use procession_console::trace::LONGEST as LONGEST_TRACE;
 
@@ -28,9 +28,9 @@ Usage: procession-console [OPTIONS] SOCKET
   SOCKET               path of the program's console socket (Builder::console, or PROCESSION_CONSOLE)
   FILE.pftrace         recording: an execution trace, a flight record, or the record of a simulation
   --tcp HOST:PORT      TCP socket; the variable PROCESSION_CONSOLE_TOKEN contains the token
-  --interval SECONDS   time between two readings, at most 86400 [1]
-  --once               print one reading, or the summary of a recording, and exit
-  --json               print the reading as JSON; includes --once
+  --interval SECONDS   time between two snapshots, at most 86400 [1]
+  --once               print one snapshot, or the summary of a recording, and exit
+  --json               print the snapshot as JSON; includes --once
   --trace PID          trace this process, and print its events; includes --once; the trace ends after the time of
                        --interval (at most 600), after 10000 events, or when the process exits
   --fail-if CONDITION  exit with status 1 if the condition holds; includes --once, may be repeated
@@ -38,8 +38,8 @@ Usage: procession-console [OPTIONS] SOCKET
                        no-restarts-left
   --help               this text
 
-Exit status: 0, or 1 if a condition of --fail-if holds, or 2 after an error. If no condition holds, and the reading does
-not contain the figures of a condition, this is an error.";
+Exit status: 0, or 1 if a condition of --fail-if holds, or 2 after an error. If no condition holds, and the snapshot
+does not contain the figures of a condition, this is an error.";
 
 /// Source of the data that the console shows.
 enum Source {
@@ -102,7 +102,7 @@ fn options() -> Result<Option<Options>, Failure> {
     Ok(Some(Options { source, interval, is_once, is_json, trace, conditions }))
 }
 
-/// Longest time between two readings: one day. The sum of a longer time and the present time could exceed the range of
+/// Longest time between two snapshots: one day. The sum of a longer time and the present time could exceed the range of
 /// the clock.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(86_400);
 
@@ -163,18 +163,18 @@ fn run(options: Options) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let traced = options.trace.as_deref().map(|pid| (pid, options.interval));
-    let reading = Reading::read(&mut connection, traced).map_err(|error| format!("{title}: {error}"))?;
-    print(&if options.is_json { format!("{:#}\n", reading.json) } else { reading.text() })?;
-    Ok(check(&options.conditions, &reading))
+    let snapshot = Snapshot::read(&mut connection, traced).map_err(|error| format!("{title}: {error}"))?;
+    print(&if options.is_json { format!("{:#}\n", snapshot.json) } else { snapshot.text() })?;
+    Ok(check(&options.conditions, &snapshot))
 }
 
 /// Checks the conditions of `--fail-if`. If one condition holds, this condition decides the exit status, even if other
 /// conditions cannot be checked.
-fn check(conditions: &[Condition], reading: &Reading) -> ExitCode {
+fn check(conditions: &[Condition], snapshot: &Snapshot) -> ExitCode {
     let (mut holds, mut is_unknown) = (false, false);
     for condition in conditions {
         let name = condition.name();
-        match condition.holds(reading) {
+        match condition.holds(snapshot) {
             Ok(false) => {}
             Ok(true) => {
                 print_error(&format!("{name} holds"));

@@ -13,7 +13,7 @@ use crate::trace::Trace;
 #[expect(missing_docs, reason = "the names of the fields are enough")]
 pub struct Rates {
     pid: String,
-    /// Time and number of steps of the last reading.
+    /// Time and number of steps in the last snapshot.
     last: Option<(u64, u64)>,
     /// Steps per second.
     pub steps: VecDeque<u64>,
@@ -27,11 +27,11 @@ pub struct Rates {
 pub struct MessageRates {
     /// Whether the user has asked for the measurement.
     pub is_on: bool,
-    /// Counts of the last reading.
+    /// Counts of the last snapshot.
     last: Option<Counts>,
     /// Messages per second, oldest first.
     pub rates: VecDeque<u64>,
-    /// Whether the trace has lost events since the last reading. The last rate is then an estimate.
+    /// Whether the trace has lost events since the last snapshot. The last rate is then an estimate.
     pub is_estimate: bool,
 }
 
@@ -45,13 +45,13 @@ struct Counts {
 }
 
 impl Rates {
-    /// Adds a reading. If the reading is about another process, removes the earlier readings.
+    /// Adds a snapshot of a process. If the snapshot belongs to another process, removes the earlier snapshots.
     pub fn add(&mut self, details: &Details) {
         let (pid, now, steps) = (&details.info.pid, details.now_ns, details.info.steps);
         let is_same = *pid == self.pid && self.last.is_some_and(|(time, count)| time <= now && count <= steps);
         if !is_same {
             let messages = std::mem::take(&mut self.messages);
-            // The user may ask for the measurement before the first reading.
+            // The user may ask for the measurement before the first snapshot.
             let messages = if self.last.is_none() { messages } else { MessageRates::default() };
             *self = Self { pid: pid.clone(), messages, ..Self::default() };
         }
@@ -69,7 +69,7 @@ impl MessageRates {
         *self = Self { is_on: !self.is_on, ..Self::default() };
     }
 
-    /// Adds a reading of the live trace. A new trace counts from zero.
+    /// Adds a snapshot of the live trace. A new trace counts from zero.
     ///
     /// A process with many messages exceeds the limits of the trace. The trace then skips whole turns, and counts the
     /// skipped events as lost. The console assumes that the lost events contain the same share of messages as the other

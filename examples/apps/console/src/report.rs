@@ -1,4 +1,4 @@
-//! The output for scripts: one reading of the program, as text or as JSON, and conditions on this reading.
+//! The output for scripts: one snapshot of the program, as text or as JSON, and conditions on this snapshot.
 
 use std::fmt;
 use std::time::Duration;
@@ -64,10 +64,10 @@ impl Condition {
     /// Returns whether the condition holds.
     ///
     /// # Errors
-    /// Returns an error with the reason if the reading does not contain the value that the condition needs. Without
+    /// Returns an error with the reason if the snapshot does not contain the value that the condition needs. Without
     /// this error, a missing value would count as 0.
-    pub fn holds(self, reading: &Reading) -> Result<bool, String> {
-        let json = &reading.json;
+    pub fn holds(self, snapshot: &Snapshot) -> Result<bool, String> {
+        let json = &snapshot.json;
         match self {
             Self::Deadlock => {
                 let count = json["wait_for_graph"]["deadlock_count"].as_u64();
@@ -75,17 +75,17 @@ impl Condition {
             }
             Self::BlockedWorker => {
                 json["workers"]["workers"].as_array().ok_or_else(|| not_sent("the list of workers"))?;
-                Ok(reading.workers.workers.iter().any(|worker| worker.state == "blocked"))
+                Ok(snapshot.workers.workers.iter().any(|worker| worker.state == "blocked"))
             }
             Self::Panic => {
-                let panics = reading.overview.metrics.counters.get("panics");
+                let panics = snapshot.overview.metrics.counters.get("panics");
                 Ok(*panics.ok_or_else(|| not_sent("the number of panics"))? != 0)
             }
             Self::Finding => {
                 json["explain"]["findings"].as_array().ok_or_else(|| not_sent("the list of findings"))?;
-                Ok(reading.explanation.findings.iter().any(is_lasting))
+                Ok(snapshot.explanation.findings.iter().any(is_lasting))
             }
-            Self::NoRestartsLeft => reading.has_no_restarts_left(),
+            Self::NoRestartsLeft => snapshot.has_no_restarts_left(),
         }
     }
 }
@@ -99,10 +99,10 @@ fn not_sent(figure: &str) -> String {
     format!("the server does not send {figure}")
 }
 
-/// One reading of a program.
+/// Snapshot of a program.
 #[derive(Debug, Clone, Default)]
 #[expect(missing_docs, reason = "the names of the fields are enough")]
-pub struct Reading {
+pub struct Snapshot {
     pub hello: Hello,
     pub overview: Overview,
     pub processes: Processes,
@@ -118,7 +118,7 @@ pub struct Reading {
     pub json: Value,
 }
 
-impl Reading {
+impl Snapshot {
     /// Reads all data of the report. `traced` contains the pid of a process and the duration of the trace of this
     /// process.
     ///
@@ -309,7 +309,7 @@ mod tests {
     #[cfg(unix)]
     use crate::client::Target;
 
-    fn reading(deadlocks: u64, state: &str, panics: u64) -> Reading {
+    fn snapshot(deadlocks: u64, state: &str, panics: u64) -> Snapshot {
         let json = json!({
             "hello": { "program": "demo", "program_pid": 7, "node": 1, "requests": ["supervision_tree"] },
             "overview": { "metrics": { "elapsed_ns": 2_000_000_000, "counters": { "panics": panics, "steps": 1_000 } } },
@@ -323,7 +323,7 @@ mod tests {
             "last_exits": { "exits": [{ "pid": "<1.7.1>", "name": "cache", "exit": "killed" }] },
             "supervision_tree": { "rows": [], "row_count": 0 },
         });
-        Reading::parse(json).unwrap()
+        Snapshot::parse(json).unwrap()
     }
 
     /// The processes are deadlocked in pairs. Their names have the maximum length that the server does not shorten.
@@ -343,23 +343,23 @@ mod tests {
             rt.block_on(rt.spawn(async |_: Context| ())).unwrap();
         }
         let mut connection = Connection::open(Target::Path(path)).unwrap();
-        let reading = Reading::read(&mut connection, None).unwrap();
-        assert_eq!((reading.graph.edge_count, reading.graph.deadlock_count), (600, 300));
-        assert_eq!(Condition::Deadlock.holds(&reading), Ok(true));
+        let snapshot = Snapshot::read(&mut connection, None).unwrap();
+        assert_eq!((snapshot.graph.edge_count, snapshot.graph.deadlock_count), (600, 300));
+        assert_eq!(Condition::Deadlock.holds(&snapshot), Ok(true));
     }
 
     #[test]
     fn each_condition_depends_on_its_figure() {
-        let holds = |reading: &Reading| Condition::ALL.map(|condition| condition.holds(reading).unwrap());
-        assert_eq!(holds(&reading(0, "running", 0)), [false; 5]);
-        assert_eq!(holds(&reading(1, "running", 0)), [true, false, false, true, false]);
-        assert_eq!(holds(&reading(0, "blocked", 0)), [false, true, false, false, false]);
-        assert_eq!(holds(&reading(0, "parked", 2)), [false, false, true, false, false]);
+        let holds = |snapshot: &Snapshot| Condition::ALL.map(|condition| condition.holds(snapshot).unwrap());
+        assert_eq!(holds(&snapshot(0, "running", 0)), [false; 5]);
+        assert_eq!(holds(&snapshot(1, "running", 0)), [true, false, false, true, false]);
+        assert_eq!(holds(&snapshot(0, "blocked", 0)), [false, true, false, false, false]);
+        assert_eq!(holds(&snapshot(0, "parked", 2)), [false, false, true, false, false]);
         for (left, expected) in [(1, false), (0, true)] {
-            let reading = with_rows(&[supervisor("<1.5.1>", json!(left))], 1);
-            assert_eq!(holds(&reading), [false, false, false, false, expected]);
+            let snapshot = with_rows(&[supervisor("<1.5.1>", json!(left))], 1);
+            assert_eq!(holds(&snapshot), [false, false, false, false, expected]);
             let line = format!("supervisor: <1.5.1> (no name): one for one, {left} of 3 restarts left in 5.0 s\n");
-            assert!(reading.text().contains(&line), "{}", reading.text());
+            assert!(snapshot.text().contains(&line), "{}", snapshot.text());
         }
     }
 
@@ -372,10 +372,10 @@ mod tests {
         json!({ "pid": pid, "is_supervisor": true, "supervisor": supervisor })
     }
 
-    fn with_rows(rows: &[Value], row_count: u64) -> Reading {
-        let mut json = reading(0, "running", 0).json;
+    fn with_rows(rows: &[Value], row_count: u64) -> Snapshot {
+        let mut json = snapshot(0, "running", 0).json;
         json["supervision_tree"] = json!({ "rows": rows, "row_count": row_count });
-        Reading::parse(json).unwrap()
+        Snapshot::parse(json).unwrap()
     }
 
     #[test]
@@ -408,9 +408,9 @@ mod tests {
     #[test]
     fn a_command_that_was_performed_just_now_is_no_lasting_finding() {
         let holds = |kind: &str, lasts: Value| {
-            let mut json = reading(0, "running", 0).json;
+            let mut json = snapshot(0, "running", 0).json;
             json["explain"]["findings"] = json!([{ "kind": kind, "lasts_ns": lasts, "lines": [] }]);
-            Condition::Finding.holds(&Reading::parse(json).unwrap()).unwrap()
+            Condition::Finding.holds(&Snapshot::parse(json).unwrap()).unwrap()
         };
         assert!(!holds("unanswered_commands", json!(999_999_999)) && !holds("unanswered_commands", Value::Null));
         assert!(holds("unanswered_commands", json!(1_000_000_000)) && holds("deadlock", Value::Null));
@@ -419,9 +419,9 @@ mod tests {
     #[test]
     fn a_condition_without_its_figure_is_an_error() {
         let error = |condition: Condition, request: &str| {
-            let mut json = reading(0, "running", 0).json;
+            let mut json = snapshot(0, "running", 0).json;
             json[request] = if request == "supervision_tree" { Value::Null } else { json!({}) };
-            condition.holds(&Reading::parse(json).unwrap()).unwrap_err()
+            condition.holds(&Snapshot::parse(json).unwrap()).unwrap_err()
         };
         for (condition, request, expected) in [
             (Condition::Deadlock, "wait_for_graph", "the server does not send the number of deadlocks"),
@@ -432,9 +432,9 @@ mod tests {
         ] {
             assert_eq!(error(condition, request), expected);
         }
-        let mut json = reading(0, "running", 0).json;
+        let mut json = snapshot(0, "running", 0).json;
         (json["hello"]["requests"], json["supervision_tree"]) = (json!(["overview"]), Value::Null);
-        let reason = Condition::NoRestartsLeft.holds(&Reading::parse(json).unwrap()).unwrap_err();
+        let reason = Condition::NoRestartsLeft.holds(&Snapshot::parse(json).unwrap()).unwrap_err();
         assert_eq!(reason, "the server does not know the request `supervision_tree`");
     }
 
@@ -459,7 +459,7 @@ mod tests {
             "explain": { "findings": [{ "lines": [evil] }], "activity": [evil] },
             "last_exits": { "exits": [{ "pid": evil, "name": evil, "exit": evil }] },
         });
-        let text = Reading { trace: vec![evil.to_owned()], ..Reading::parse(json).unwrap() }.text();
+        let text = Snapshot { trace: vec![evil.to_owned()], ..Snapshot::parse(json).unwrap() }.text();
         assert!(text.chars().all(|char| char == '\n' || !char.is_control()), "{text:?}");
         assert_eq!(text.lines().filter(|line| line.starts_with("worker ")).count(), 1, "{text}");
         assert_eq!(text.lines().last(), Some("a ]0;title   worker 9: running 2J"));
@@ -467,12 +467,12 @@ mod tests {
 
     #[test]
     fn the_text_contains_the_program_and_the_processes_and_the_workers() {
-        let text = reading(0, "running", 0).text();
+        let text = snapshot(0, "running", 0).text();
         let expected = "demo (process 7), node 1\nup 2.0 s: 1,000 steps, 0 messages, 0 panics\n\
                         ready to run: p50 -, p99 -, p99.9 -\nturn: p50 -, p99 -, p99.9 -\n\
                         worker 0: running, 0 queued, runs <1.0.1>\n1 processes, longest mailboxes first:\n  \
                         <1.0.1> app::Shop: New, mailbox 3\nexited: <1.7.1> cache: killed\n0 findings\n  1 process\n";
         assert_eq!(text, expected);
-        assert!(reading(1, "running", 0).text().ends_with("1 findings\n  deadlock:\n    a waits\n  1 process\n"));
+        assert!(snapshot(1, "running", 0).text().ends_with("1 findings\n  deadlock:\n    a waits\n  1 process\n"));
     }
 }

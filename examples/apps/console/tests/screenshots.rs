@@ -24,9 +24,9 @@ use procession_console::views::buffer;
 use ratatui::crossterm::event::KeyCode;
 use serde_json::{Value, json};
 
-/// The images. Each entry contains the name of the image, the keys that open the view, the number of readings, and the
-/// time between two readings in ms. Only one turn in 64 is measured, so the view of the workers needs a long time
-/// between two readings.
+/// The images. Each entry contains the name of the image, the keys that open the view, the number of snapshots, and the
+/// time between two snapshots in ms. Only one turn in 64 is measured, so the view of the workers needs a long time
+/// between two snapshots.
 const SCREENS: [(&str, &str, usize, u64); 9] = [
     ("overview", "", 80, 200),
     ("processes", "2", 2, 200),
@@ -72,9 +72,9 @@ impl Drop for Demo {
     }
 }
 
-/// Runs `console-demo`, and records the replies for each image. Most readings affect only the charts and the measured
-/// times of an image. If a reading affects only the charts and the measured times, the record of this reading contains
-/// only the values that the image needs. If `is_short`, takes as few readings as possible.
+/// Runs `console-demo`, and records the replies for each image. Most snapshots affect only the charts and the measured
+/// times of an image. The record of such a snapshot contains only the values that the image needs. If `is_short`, takes
+/// as few snapshots as possible.
 fn record(is_short: bool) -> Value {
     let demo = Demo::start();
     let mut connection = Connection::open(Target::Path(demo.1.join("socket"))).unwrap();
@@ -87,25 +87,26 @@ fn record(is_short: bool) -> Value {
     let mut screens = Vec::new();
     for (name, keys, count, interval_ms) in SCREENS {
         let (count, interval_ms) = if is_short { (2, 0) } else { (count, interval_ms) };
-        let mut readings = Vec::new();
+        let mut snapshots = Vec::new();
         for key in keys.chars() {
             press(&mut app, &key.to_string());
             // The key Enter needs the reply to the previous key.
-            readings.push(read(&mut app, &mut connection));
+            snapshots.push(read(&mut app, &mut connection));
         }
-        for _ in readings.len()..count {
+        for _ in snapshots.len()..count {
             std::thread::sleep(Duration::from_millis(interval_ms));
-            readings.push(read(&mut app, &mut connection));
+            snapshots.push(read(&mut app, &mut connection));
         }
-        let last = readings.len() - 1;
-        for (at, reading) in readings.iter_mut().enumerate() {
-            // The overview shows the rates of the last two readings, and the durations of the last 30 readings.
+        let last = snapshots.len() - 1;
+        for (at, snapshot) in snapshots.iter_mut().enumerate() {
+            // The overview shows the rates between the last two snapshots, and the durations that were measured during
+            // the last 30 intervals.
             if ![0, 1, 30].contains(&(last - at)) {
-                reading.retain(|(request, _)| request != "hello");
-                reading.iter_mut().for_each(|(request, reply)| *reply = pruned(request, reply));
+                snapshot.retain(|(request, _)| request != "hello");
+                snapshot.iter_mut().for_each(|(request, reply)| *reply = pruned(request, reply));
             }
         }
-        screens.push(json!({ "name": name, "readings": readings }));
+        screens.push(json!({ "name": name, "snapshots": snapshots }));
     }
     Value::Array(screens)
 }
@@ -184,9 +185,9 @@ fn draw(recorded: &Value) -> Vec<(PathBuf, String)> {
     for (screen, (name, keys, ..)) in recorded.as_array().unwrap().iter().zip(SCREENS) {
         assert_eq!(screen["name"], name);
         let mut keys = keys.chars();
-        for reading in screen["readings"].as_array().unwrap() {
+        for snapshot in screen["snapshots"].as_array().unwrap() {
             keys.next().into_iter().for_each(|key| press(&mut app, &key.to_string()));
-            for reply in reading.as_array().unwrap() {
+            for reply in snapshot.as_array().unwrap() {
                 app.handle_reply(reply[0].as_str().unwrap(), Ok(reply[1].clone()));
             }
         }
@@ -201,8 +202,8 @@ fn draw(recorded: &Value) -> Vec<(PathBuf, String)> {
 fn last_replies(recorded: &Value) -> Vec<(String, &Value)> {
     let mut replies = Vec::new();
     for screen in recorded.as_array().unwrap() {
-        let reading = screen["readings"].as_array().unwrap().last().unwrap();
-        for reply in reading.as_array().unwrap() {
+        let snapshot = screen["snapshots"].as_array().unwrap().last().unwrap();
+        for reply in snapshot.as_array().unwrap() {
             replies.push((format!("{}: {}", screen["name"], reply[0]), &reply[1]));
         }
     }

@@ -122,7 +122,7 @@ impl Console {
         self.press(&format!("2/{name}\n\n"));
     }
 
-    /// Waits until the screen contains each output of the section. `step` runs the program between two readings.
+    /// Waits until the screen contains each output of the section. `step` runs the program between two snapshots.
     fn shows(&mut self, section: &str, mut step: impl FnMut()) {
         let outputs = outputs(section);
         assert!(!outputs.is_empty(), "the section {section} has no output of the console");
@@ -252,7 +252,7 @@ fn a_message_is_missing() {
     rt.block_on(process).unwrap();
     assert!(address.send(3).is_err());
     let mut console = Console::attach("message");
-    // The rates of the first reading contain all events since the start.
+    // The rates of the first snapshot contain all events since the start.
     refresh(&mut console.connection, &mut console.app);
     console.shows(SYMPTOMS[4], || {});
 }

@@ -36,8 +36,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
 /// rough.
 const ROUGH: u64 = 10;
 
-/// The processes with the longest run times since the last reading. The percentage is relative to the time since the
-/// last reading.
+/// The processes with the longest run times since the last snapshot. The percentage is relative to the time since the
+/// last snapshot.
 fn busiest(times: &RunTimes) -> Vec<Line<'static>> {
     let header = format!("{:<22}{:<32}{:>7}{:>10}{:>8}", "BUSIEST", "NAME OR TYPE", "RUN %", "TURNS/s", "WORKER");
     let row = |row: &RunTimeRow| {

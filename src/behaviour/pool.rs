@@ -70,9 +70,10 @@ const EXITS_AT_ONCE: usize = 256;
 /// - If the pool wants to [grow](Self::max_size) and the new member is refused, the pool keeps its size.
 ///
 /// If a pool is cancelled, the pool cancels its members with the same reason and the same deadline. A shutdown cancels
-/// only the pool directly, not the members. The members inherit a cancel token and a deadline, but these two also
-/// cancel only the pool directly. The pool exits when all members have exited. The unread messages become [dead
-/// letters](Host::dead_letters). If a pool is killed, its members are also killed.
+/// only the pool directly, not the members. The members inherit the cancel token and the deadline of the pool. However,
+/// the cancellation of the token and the end of the deadline also cancel only the pool directly, not the members. The
+/// pool exits when all members have exited. The unread messages become [dead letters](Host::dead_letters). If a pool is
+/// killed, its members are also killed.
 ///
 /// ```
 /// use procession::{Context, Exit, Pool, Reply, Runtime};

@@ -15,8 +15,8 @@ use crate::process::state::RunState;
 impl RunState {
     #[must_use = "a process that is not queued again never runs again"]
     pub(super) fn model_wait(&self, open: bool) -> bool {
-        // SAFETY: this run state belongs to no cell, so no memory access depends on the right to run. The model itself
-        // asserts that at most one thread has this right.
+        // SAFETY: this run state belongs to no cell, so no memory access depends on the right to run the process. The
+        // model itself asserts that at most one thread has the right to run the process.
         unsafe { self.wait(open) }
     }
 

@@ -59,9 +59,8 @@ pub(crate) struct Worker<T: Task> {
     /// Number of rounds of the next search.
     rounds: Rounds,
     /// True if the worker must still check for a missing timekeeper. This field becomes true when this worker wakes up
-    /// and was the timekeeper. The field also becomes true if three conditions hold together. First, this worker is the
-    /// last searching worker. Second, this worker ends its search because it must call wakers or a hook. Third, the
-    /// monitor is fast.
+    /// and was the timekeeper. The field also becomes true when this worker ends its search because it must call wakers
+    /// or a hook, if no other worker searches and the monitor is fast.
     kept_time: Cell<bool>,
     /// Whether the worker runs tasks only while an executor polls the worker. The executor may never poll the worker
     /// again.

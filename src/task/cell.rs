@@ -159,9 +159,10 @@ struct Cell<X: Machine, S> {
     machine: X,
 }
 
-/// The right to run a cell, and the references to the cell that the owner of this right uses.
+/// The result of `enter`: the right to run a process, and references to the cell of this process.
 ///
-/// The other fields are valid until `ready` is consumed or passed on.
+/// `ready` is the right to run the process. The other fields are references to the cell. These references are valid
+/// until `ready` is consumed or passed on.
 struct Entered<'a, M: Send + 'static, T, S> {
     ready: RunnableProcess,
     base: &'a CellBase<M, T, S>,
@@ -184,10 +185,11 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     );
 
     /// # Safety
-    /// `at` points to the header of a cell of the type `Cell<X, S>`, with the provenance of the whole cell. The caller
-    /// owns the right to run the process and the reference count of this right, and passes both to this function. The
-    /// function [`create`] has stored the machine of the cell, and [`finish`](Self::finish) has not dropped the
-    /// machine. If the result is `Some`, the result is this right with its reference count.
+    /// `at` points to the header of a cell of the type `Cell<X, S>`. The pointer `at` has the provenance of the whole
+    /// cell. The caller owns the right to run the process and the reference count of this right, and passes both to
+    /// this function. The function [`create`] has stored the machine of the cell, and [`finish`](Self::finish) has not
+    /// dropped the machine. If the result is `Some`, the result contains the right to run the process and the reference
+    /// count of this right.
     unsafe fn run(at: NonNull<Header>) -> Option<RunnableProcess> {
         // SAFETY: a `Cell` is `repr(C)` and begins with its base, so `at` points to the header of a cell that begins
         // with a `CellBase<X::Message, X::Output, S>`. The caller of this function guarantees the other requirements of
@@ -197,8 +199,8 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         control.begin_turn(&ready);
         // SAFETY: by contract, `at` points to the header of a cell of this type, with the provenance of the whole cell,
         // and the machine is stored. A reference to the machine needs the right to run this process. The value `ready`
-        // is the only right to run this process, so no other reference to the machine exists. This right is consumed or
-        // returned below, after the last use of the reference.
+        // is the only right to run this process, so no other reference to the machine exists. The value `ready` is
+        // consumed or returned below, after the last use of the reference `machine`.
         let mut machine = unsafe { Self::machine(at) };
         let (progress, mut output, mut failure) = (machine.as_mut().progress(), None, None);
         // The function `turn` catches panics of user code. If the runtime's own code panics, `ready` is dropped, and
@@ -213,9 +215,10 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
             // slot under the mailbox's lock, or the mark of this lock shows that the slot is still open. The receiver
             // removes the note before it closes the slot. While the process is active, no other thread closes its slot.
             TurnOutcome::WaitsOpen => unsafe { ready.wait_open() },
-            // SAFETY: `finish` requires the right to run a cell of this type, and `ready` is this right. The turn has
-            // ended the process, and the reference in `typed` is not used any more. If `left` is true, the turn has
-            // taken over the reference count that the pid table owned, and `finish` gets this count.
+            // SAFETY: `finish` requires the right to run the process of a cell of this type, and `ready` is the right
+            // to run this process. The turn has ended the process, and the reference in `typed` is not used any more.
+            // If `left` is true, the turn has taken over the reference count that the pid table owned, and `finish`
+            // gets this count.
             TurnOutcome::Over(left) => unsafe {
                 Self::finish(ready, &mut output, failure, left);
                 None
@@ -237,15 +240,16 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         }
         // SAFETY: by contract, `at` points to the header of a cell of this type, with the provenance of the whole cell,
         // and the machine is stored. A reference to the machine needs the right to run this process. The value `ready`
-        // is the only right to run this process, so no other reference to the machine exists. This right is consumed
-        // below, after the last use of the reference.
+        // is the only right to run this process, so no other reference to the machine exists. The value `ready` is
+        // consumed below, after the last use of the reference `machine`.
         let mut machine = unsafe { Self::machine(at) };
         let (progress, mut output) = (machine.as_mut().progress(), None);
         let mut typed = TypedMachine::new(machine, &me, &mut output);
         let left = task::give_up(&mut typed, progress, &base.join.control.head, &own, ready.in_turn());
-        // SAFETY: `finish` requires the right to run a cell of this type, and `ready` is this right. The call of
-        // `give_up` has ended the process, and the reference in `typed` is not used any more. If `left` is true,
-        // `give_up` has taken over the reference count that the pid table owned, and `finish` gets this count.
+        // SAFETY: `finish` requires the right to run the process of a cell of this type, and `ready` is the right to
+        // run this process. The call of `give_up` has ended the process, and the reference in `typed` is not used any
+        // more. If `left` is true, `give_up` has taken over the reference count that the pid table owned, and `finish`
+        // gets this count.
         unsafe { Self::finish(ready, &mut output, None, left) };
     }
 
@@ -260,8 +264,8 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// `at` points to the header of a cell of this type, with the provenance of the whole cell. The function [`create`]
     /// has stored the machine, and [`finish`](Self::finish) has not dropped the machine. The caller has exclusive
     /// access to the machine: either the caller has the right to run the process and uses the result only while the
-    /// caller has this right, or no right to run the process exists yet. The caller has no other reference to the
-    /// machine.
+    /// caller has the right to run the process, or no right to run the process exists yet. The caller has no other
+    /// reference to the machine.
     #[inline]
     unsafe fn machine<'a>(at: NonNull<Header>) -> Pin<&'a mut X> {
         let machine = Self::machine_at(at);
@@ -275,30 +279,31 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// Step 14, the last step of an exit (see `host/exit.rs`). Drops the machine, and calls [`CellBase::finish`].
     ///
     /// # Safety
-    /// `ready` is the right to run a cell of this type, and the process of this cell has exited. If `left` is true, the
-    /// caller also passes a second reference count to this function, namely the count that the pid table owned. The
+    /// `ready` is the right to run the process of a cell of this type, and this process has exited. If `left` is true,
+    /// the caller also passes a second reference count to this function, namely the count that the pid table owned. The
     /// caller uses no reference to the machine any more.
     #[inline]
     unsafe fn finish(ready: RunnableProcess, output: &mut Option<X::Output>, failure: Option<Exit>, left: bool) {
-        // The right is consumed before the machine is dropped. If the destructor of the machine panicked while the
-        // right existed, the drop of the right would use the machine again.
+        // The value `ready` is consumed before the machine is dropped. If the destructor of the machine panicked while
+        // `ready` existed, the drop of `ready` would use the machine again.
         let at = ready.into_at();
         let machine = Self::machine_at(at);
-        // SAFETY: by contract, `at` points to the header of a cell of this type. The pointer in a right has the
-        // provenance of the whole cell. The machine is accessed only with the right to run the process. The value
-        // `ready` was the only right to run this process, and no other right is created from it. By contract, the
-        // caller uses no reference to the machine any more. `create` initialized the machine. The machine is dropped
-        // only here, and is not accessed afterwards.
+        // SAFETY: by contract, `at` points to the header of a cell of this type. The pointer in a `RunnableProcess` has
+        // the provenance of the whole cell. The machine is accessed only with the right to run the process. The value
+        // `ready` was the only right to run this process, and no second `RunnableProcess` is created from `ready`. By
+        // contract, the caller uses no reference to the machine any more. `create` initialized the machine. The machine
+        // is dropped only here, and is not accessed afterwards.
         unsafe { machine.drop_in_place() };
         // SAFETY: this function has received the right to run the process and the reference counts. This function
-        // passes the right and the counts to `CellBase::finish`. A cell of this type begins with such a base.
+        // passes the right to run the process and the counts to `CellBase::finish`. A cell of this type begins with
+        // such a base.
         unsafe { CellBase::<X::Message, X::Output, S>::finish(at, output, failure, left) };
     }
 }
 
 impl<M: Send + 'static, T, S: Schedule> CellBase<M, T, S> {
-    /// Allocates a cell, and creates its base. The memory of the machine stays uninitialized. The strong
-    /// count begins at 3: one count each for the pid table, the join handle and the right to run. If `keeps_itself` is
+    /// Allocates a cell, and creates its base. The memory of the machine stays uninitialized. The strong count begins
+    /// at 3: one count each for the pid table, the join handle and the right to run the process. If `keeps_itself` is
     /// true, the strong count begins at 4, with one count for the machine. The caller owns these counts.
     ///
     /// # Safety
@@ -316,17 +321,18 @@ impl<M: Send + 'static, T, S: Schedule> CellBase<M, T, S> {
         unsafe { Ref::with(kind, 3 + u32::from(keeps_itself), make) }.into_at().cast()
     }
 
-    /// Takes over the right to run a cell.
+    /// Takes over the right to run the process of a cell.
     ///
     /// # Safety
-    /// `at` points to the header of a cell that begins with a base of this type, with the provenance of the whole
-    /// cell. The caller owns the right to run the process and the reference count of this right, and passes both to
-    /// this function. After `ready` is consumed or passed on, the caller does not use the other fields of the result.
+    /// `at` points to the header of a cell, and this cell begins with a base of this type. The pointer `at` has the
+    /// provenance of the whole cell. The caller owns the right to run the process and the reference count of this
+    /// right, and passes both to this function. After `ready` is consumed or passed on, the caller does not use the
+    /// other fields of the result.
     #[inline(always)]
     unsafe fn enter<'a>(at: NonNull<Header>) -> Entered<'a, M, T, S> {
         // SAFETY: the pointer `at` points to the header of a task and has the provenance of the whole cell. The caller
-        // passes two things to this function: the right to run, and the reference count of this right. The new
-        // `RunnableProcess` takes both.
+        // passes two things to this function: the right to run the process, and the reference count of this right. The
+        // new `RunnableProcess` takes both.
         let ready = unsafe { RunnableProcess::new(at) };
         // SAFETY: by contract, `at` points to the header of a cell that begins with a base of this type. The cell is
         // alive, because `ready` owns a reference count. By contract, the reference to the base is not used after
@@ -345,18 +351,18 @@ impl<M: Send + 'static, T, S: Schedule> CellBase<M, T, S> {
     /// the reference counts.
     ///
     /// # Safety
-    /// `at` points to the header of a cell that begins with a base of this type, with the provenance of the whole cell.
-    /// The process of this cell has exited. The caller passes the right to run the process and the reference count of
-    /// this right to this function. If `left` is true, the caller also passes a second reference count, namely the
-    /// count that the pid table owned.
+    /// `at` points to the header of a cell, and this cell begins with a base of this type. The pointer `at` has the
+    /// provenance of the whole cell. The process of this cell has exited. The caller passes the right to run the
+    /// process and the reference count of this right to this function. If `left` is true, the caller also passes a
+    /// second reference count, namely the count that the pid table owned.
     #[inline]
     unsafe fn finish(at: NonNull<Header>, output: &mut Option<T>, failure: Option<Exit>, left: bool) {
         // SAFETY: by contract, `at` points to the header of a cell that begins with a base of this type. The cell is
         // alive until its reference counts are released below.
         let Self { join, schedule } = unsafe { at.cast::<Self>().as_ref() };
         schedule.note_exit();
-        // One reference count belongs to the right to run. If `left` is true, this function also releases the reference
-        // count that the pid table owned.
+        // One reference count belongs to the right to run the process. If `left` is true, this function also releases
+        // the reference count that the pid table owned.
         let counts = 1 + u32::from(left);
         // The join handle owns a reference count. If the number of references is exactly `counts`, the handle was
         // dropped, and no task can receive the outcome.
@@ -368,22 +374,22 @@ impl<M: Send + 'static, T, S: Schedule> CellBase<M, T, S> {
         // The call `end_exit` increments the number of completed exits in the metrics. The call comes after `settle`,
         // which wakes the task that awaits the join handle.
         join.control.head.host().shared().metrics.end_exit();
-        // SAFETY: `end` requires the right to run the process. The caller has passed this right to this function, and
-        // the right no longer exists as a value. Therefore no other code can use this right. This function does not
-        // access the outcome after `settle` or `discard`.
+        // SAFETY: `end` requires the right to run the process. The caller has passed the right to run the process to
+        // this function, and no `RunnableProcess` of the process exists any more. Therefore no other code can use the
+        // right to run the process. This function does not access the outcome after `settle` or `discard`.
         unsafe { join.control.head.run.end() };
-        // SAFETY: one reference count belonged to the right to run. If `left` is true, the other reference count is the
-        // count that the pid table owned. The caller passed this count to this function. The cell is not accessed after
-        // this call.
+        // SAFETY: one reference count belonged to the right to run the process. If `left` is true, the other reference
+        // count is the count that the pid table owned. The caller passed this count to this function. The cell is not
+        // accessed after this call.
         unsafe { Header::release_many(at, counts) };
     }
 
     /// # Safety
     /// The requirements of [`Cell::run`], for a cell that begins with a base of this type.
     unsafe fn schedule(at: NonNull<Header>, source: WakeSource<'_>) {
-        // SAFETY: by contract, `at` points to the header of a cell that begins with a base of this type, and the
-        // caller's right to run keeps the cell alive. The `Schedule` is cloned, because a queued process may run, exit
-        // and be freed on another thread before `schedule` returns.
+        // SAFETY: by contract, `at` points to the header of a cell that begins with a base of this type, and the cell
+        // is alive, because the caller has the right to run the process. The `Schedule` is cloned, because a queued
+        // process may run, exit and be freed on another thread before `schedule` returns.
         let schedule = unsafe { at.cast::<Self>().as_ref() }.schedule.clone();
         // SAFETY: the caller of this function passes the right to run this task, and the reference count that belongs
         // to this right. The new `RunnableProcess` takes over this right and this count.
@@ -467,10 +473,10 @@ impl<M, T> JoinBlock<M, T> {
     }
 
     /// # Safety
-    /// `at` points to the header of a cell that begins with a join block of this type, with the provenance of the whole
-    /// cell. The cell is alive during the call, and its entry stays in the pid table during the call. Therefore the
-    /// process is not over, and no thread calls [`take_alone`](Self::take_alone) before this call returns. So this call
-    /// may lock the outcome.
+    /// `at` points to the header of a cell, and this cell begins with a join block of this type. The pointer `at` has
+    /// the provenance of the whole cell. The cell is alive during the call, and its entry stays in the pid table during
+    /// the call. Therefore the process is not over, and no thread calls [`take_alone`](Self::take_alone) before this
+    /// call returns. So this call may lock the outcome.
     unsafe fn joiner_at(at: NonNull<Header>) -> Option<Joiner> {
         // SAFETY: by contract, `at` points to the header of a cell that begins with a join block of this type, and the
         // cell is alive. By contract, `joiner` may lock the outcome.
@@ -543,12 +549,12 @@ pub(crate) fn create<X: Machine, S: Schedule>(
     // SAFETY: `at` points to the header of a new cell of this type, with the provenance of the whole cell. Therefore
     // the place is in the memory of the cell, and is aligned for a machine. No other code accesses the machine, because
     // the machine is accessed only with the right to run the process. No right to run this process exists yet: the run
-    // state was active from the beginning, and a wake-up of an active process creates no right.
+    // state was active from the beginning, and a wake-up of an active process creates no right to run the process.
     unsafe { Cell::<X, S>::machine_at(at).write(machine) };
     if X::KEEPS_ITSELF {
         // SAFETY: `at` points to the header of a cell of this type, with the provenance of the whole cell. The machine
-        // was stored above. The end of this function creates the first right to run, and no right exists earlier.
-        // Therefore this function has exclusive access to the machine.
+        // was stored above. The end of this function creates the first right to run the process. No right to run the
+        // process exists earlier. Therefore this function has exclusive access to the machine.
         let machine = unsafe { Cell::<X, S>::machine(at) };
         // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The call of
         // `allocate` has created a reference count for the machine.
@@ -573,9 +579,9 @@ impl<T, M: Send + 'static> Created<T, M> {
         // The closure is called twice, and each call uses one of these reference counts.
         let count = || unsafe { Ref::<Control<M>>::from_at(at.cast()) };
         let (entry, handle) = (count(), count());
-        // SAFETY: a cell is a task, and `at` has the provenance of the whole cell. This is the first right to run the
-        // task. The run state is active, and a wake-up of an active process creates no second right. The call of
-        // `allocate` has created a reference count for this right.
+        // SAFETY: a cell is a task, and `at` has the provenance of the whole cell. This call creates the first right to
+        // run the task. The run state is active, and a wake-up of an active process creates no second right to run the
+        // task. The call of `allocate` has created a reference count for the right to run the task.
         let ready = unsafe { RunnableProcess::new(at) };
         (entry.into_any(), Self { joined: Joined::new(handle, JoinStage::Begun), ready })
     }

@@ -466,8 +466,8 @@ fn the_blocked_future_of_a_guest_thread_does_not_count_as_a_blocked_worker() {
     });
 }
 
-/// 4.1a: the number of workers changes while processes run. Another thread and a step change the number, for example to
-/// zero and back. No process is lost.
+/// 4.1a: the number of workers changes while processes run. First, a thread outside the runtime changes the number
+/// several times, for example to zero and back. Then a step of a process changes the number. No process is lost.
 #[test]
 fn the_number_of_workers_can_change_at_run_time() {
     within(120, || {

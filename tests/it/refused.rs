@@ -71,8 +71,8 @@ impl Obstacle {
     }
 }
 
-/// Counts the starts of a child. At the second start, this value first creates the obstacle, so the second start is
-/// refused.
+/// Counts the starts of a child. At the second start of the child, this value creates the obstacle before the process
+/// is spawned. Therefore the second start is refused.
 #[derive(Clone)]
 struct Starts {
     host: Host,
@@ -350,8 +350,8 @@ fn at_run_time_a_supervisor_answers_a_refused_start_with_the_refusal() {
 }
 
 /// 6.4c, 6.4g: a child with a kept mailbox has finished, and a request to start the child again is refused. After the
-/// refusal, the child has no mailbox that accepts messages. If a request stopped the child before the child finished,
-/// the kept mailbox remains after the refused start.
+/// refusal, the child has no mailbox that accepts messages. In the second part, a request stops the child, and a
+/// request to start the child again is refused. After this refusal, the kept mailbox still exists.
 #[test]
 fn a_refused_start_leaves_no_new_kept_mailbox() {
     everywhere(async |host| {

@@ -59,8 +59,9 @@ impl<H> Retry<H> {
         self
     }
 
-    /// Chooses the length of each wait at random, between zero and the full length of the wait, as a [`Backoff`] does.
-    /// Therefore, if many commands fail at the same time, their retries happen at different times. Default: off.
+    /// Makes each wait random, as a [`Backoff`] does. The length is uniformly distributed between zero and the length
+    /// that the wait has without jitter. Therefore, if many commands fail at the same time, their retries happen at
+    /// different times. Default: off.
     #[must_use]
     pub fn jitter(mut self) -> Self {
         self.policy.backoff = self.policy.backoff.jitter(true);

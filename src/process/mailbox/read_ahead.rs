@@ -22,7 +22,7 @@ pub(super) fn free_burst<T>(queue: &mut VecDeque<T>) {
     }
 }
 
-/// Proof of the right to take messages. The thread that has this value is the only thread that may take messages from
+/// Proof that a thread may take messages. The thread that has this value is the only thread that may take messages from
 /// the mailbox: see `mailbox::slot`.
 ///
 /// A receiver obtains the proof from its [`ReadAhead`] or its `Taken`, under the lock of the mailbox or in the turn of

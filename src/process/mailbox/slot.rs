@@ -10,8 +10,8 @@
 //! # Access to the slot
 //!
 //! The slot is either *open* (a sender may write the slot without the lock) or *closed*: see [`SlotAccess`]. The slot
-//! has at most one writer and one reader at a time. Each operation takes an argument that proves the right to do the
-//! operation:
+//! has at most one writer and one reader at a time. Each operation takes an argument that proves that the caller may do
+//! the operation:
 //!
 //! - **Write while the slot is closed:** only the thread that holds the mailbox's lock may write. A `&mut SlotAccess`
 //!   proves that the thread holds the lock, because the lock protects the `SlotAccess`.
@@ -19,13 +19,14 @@
 //!   *Active* may write (`process::state::run_state`). No other thread can make this change until the sender has queued
 //!   the process. The return value of [`Own::deliver`] proves that the sender has made this change.
 //!   [`Own::owns`] proves that the run state belongs to the process that contains this slot.
-//! - **Read:** only the current receiver of the mailbox may read. A value of the type [`Receiving`] proves this right.
-//!   A mailbox has one current receiver. A receiver that was replaced cannot obtain a `Receiving`
-//!   (`mailbox::read_ahead`). In a turn of its process, the current receiver may read without the lock. Outside the
-//!   turns, the current receiver holds the lock while it reads. The current receiver is replaced only under the lock. A
-//!   receiver that may read without the lock is replaced only in a turn of the process to which this receiver belongs.
-//!   Therefore, two reads cannot overlap. The thread that closes the mailbox has the right to run the process, and
-//!   reads the slot under the lock. If the mailbox belongs to no process, each receiver reads under the lock.
+//! - **Read:** only the current receiver of the mailbox may read. Each read needs a value of the type [`Receiving`],
+//!   which proves that the read is allowed. A mailbox has one current receiver. A receiver that was replaced cannot
+//!   obtain a `Receiving` (`mailbox::read_ahead`). In a turn of its process, the current receiver may read without the
+//!   lock. Outside the turns, the current receiver holds the lock while it reads. The current receiver is replaced only
+//!   under the lock. A receiver that may read without the lock is replaced only in a turn of the process to which this
+//!   receiver belongs. Therefore, two reads cannot overlap. The thread that closes the mailbox has the right to run the
+//!   process, and reads the slot under the lock. If the mailbox belongs to no process, each receiver reads under the
+//!   lock.
 //!
 //! The run state of a process is *Open* only while its slot is open. The receiver [opens](SlotAccess::set_open) the
 //! slot under the lock, in the turn of its process. There are only two ways to close the slot. In both ways, the run
@@ -164,9 +165,9 @@ impl<M> Slot<M> {
                 // SAFETY: the message fits. The value `pending` represents the right to run the process `own`. The
                 // check above has shown that this process owns the slot. The run state of this process was *Open*, and
                 // a process waits in this state only if its slot is open and empty. While the slot is open, only the
-                // thread that owns this right writes the slot. This thread keeps the right until the write has ended.
-                // The results of `own` are correct: except in tests and models, the type of `own` implements the unsafe
-                // trait `Stepped` (see `Own`).
+                // thread that owns this right writes the slot. This thread keeps the right to run the process until the
+                // write has ended. The results of `own` are correct: except in tests and models, the type of `own`
+                // implements the unsafe trait `Stepped` (see `Own`).
                 unsafe { self.write(message) };
                 Ok(pending)
             }

@@ -779,8 +779,8 @@ impl Current {
     /// function, because the call would make these futures slower.
     #[inline]
     pub(crate) fn note_yield_check(&self) {
-        // Without this condition, a yield check in a destructor or in a handler would leave the note set after the end
-        // of the turn.
+        // Without this condition, a yield check in a handler, or in a destructor that runs outside a step, would set
+        // the note `STEP_END`. The note would then still be set after the end of the turn.
         if self.has(note::KEEPS) && self.pid.get().is_some() {
             self.checks_yield.set(true);
             self.note(note::STEP_END);

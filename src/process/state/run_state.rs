@@ -43,8 +43,8 @@
 //!
 //! A sender that delivers a message into the slot first writes the message, and then queues the process.
 //!
-//! This file contains unsafe code, because `wait` and `end` release the right to run a process. If a caller without
-//! this right called one of these functions, two threads could have the right to run the same process.
+//! This file contains unsafe code, because `wait` and `end` release the right to run a process. If a caller without the
+//! right to run a process called one of these functions, two threads could have the right to run the same process.
 
 #![allow(unsafe_code)]
 
@@ -138,10 +138,10 @@ impl RunState {
     ///
     /// # Safety
     /// The caller has the right to run the process. If the result is true, the caller has released the right to run the
-    /// process. The caller then no longer accesses data that only the owner of the right may access, because another
-    /// thread may run the process immediately. If `open` is true, the slot of the process's mailbox is open, and stays
-    /// open as long as the run state is *Open*. This condition is necessary, because a sender that finds the state
-    /// *Open* writes the slot.
+    /// process. The caller then no longer accesses data that only the owner of the right to run the process may access,
+    /// because another thread may run the process immediately. If `open` is true, the slot of the process's mailbox is
+    /// open, and stays open as long as the run state is *Open*. This condition is necessary, because a sender that
+    /// finds the state *Open* writes the slot.
     #[inline]
     #[must_use = "a process that is not queued again never runs again"]
     pub(crate) unsafe fn wait(&self, open: bool) -> bool {
@@ -170,9 +170,9 @@ impl RunState {
     /// Records that the process has exited. The process is never queued again.
     ///
     /// # Safety
-    /// The caller has the right to run the process, and this call releases the right. After this call the caller does
-    /// not access the outcome of the process. The join handle takes the outcome without a lock as soon as the handle
-    /// sees that the process [has exited](Self::is_over).
+    /// The caller has the right to run the process, and this call releases the right to run the process. After this
+    /// call the caller does not access the outcome of the process. The join handle takes the outcome without a lock as
+    /// soon as the handle sees that the process [has exited](Self::is_over).
     #[inline]
     pub(crate) unsafe fn end(&self) {
         self.0.store(OVER, Ordering::Release);

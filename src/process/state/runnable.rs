@@ -1,10 +1,10 @@
 //! The right to run a process ([`RunnableProcess`]), and the waker of a process. This file contains unsafe code.
 //!
-//! For each process that is queued or running, there is one [`RunnableProcess`]. For a process that waits, there is
-//! no [`RunnableProcess`]. The thread that wakes a waiting process obtains the right through the [run
+//! For each process that is queued or running, there is one [`RunnableProcess`]. For a process that waits, there is no
+//! [`RunnableProcess`]. The thread that wakes a waiting process obtains the right to run the process through the [run
 //! state](crate::process::state::run_state), and queues the process. The [`RunnableProcess`] owns one strong count of
-//! the process. While the process waits, the process itself owns this strong count. Therefore, neither a wake-up nor
-//! a turn changes a reference count. If the [`RunnableProcess`] is dropped, the process is cancelled.
+//! the process. While the process waits, the process itself owns this strong count. Therefore, neither a wake-up nor a
+//! turn changes a reference count. If the [`RunnableProcess`] is dropped, the process is cancelled.
 
 #![allow(unsafe_code)]
 
@@ -161,8 +161,8 @@ impl RunnableProcess {
     }
 
     /// Returns a proof that this thread has the right to run the process. The mailbox of the process requires this
-    /// proof. The proof does not borrow this right. The caller uses the proof only for this process, and only while the
-    /// caller has this right.
+    /// proof. The proof does not borrow `self`. The caller uses the proof only for this process, and only while the
+    /// caller has the right to run this process.
     #[inline]
     pub(crate) fn in_turn(&self) -> InTurn {
         InTurn::of_right()
@@ -235,18 +235,19 @@ impl RunnableProcess {
     /// If `open` is true, the slot of the process's mailbox is open.
     #[inline]
     unsafe fn wait_as(self, open: bool) -> Option<Self> {
-        // Another thread may run the process as soon as the process waits, so the right is released before the process
-        // waits.
+        // Another thread may run the process as soon as the process waits. Therefore `self` is consumed before the
+        // process waits.
         let at = ManuallyDrop::new(self).0;
         // SAFETY: `self` was a `RunnableProcess`, which owns one strong count. This strong count keeps the value alive
         // until the process waits. After that point, no code accesses the value through this reference. A task begins
         // with its header, and the run state follows the header. The pointer in a `RunnableProcess` has the provenance
         // of the whole cell.
         let state = unsafe { behind::<RunState>(at) };
-        // SAFETY: `RunState::wait` requires the right to run the process, and `self` was this right. The right is used
-        // again only if `wait` returns false. In this case, `wait` has not released the right. If `open` is true, the
-        // slot is open by contract. A slot is closed only by a turn of the process, or by a thread that has first ended
-        // the run state *Open*. Therefore, the slot stays open as long as the run state is *Open*.
+        // SAFETY: `RunState::wait` requires the right to run the process, and `self` was this right. A new
+        // `RunnableProcess` is created only if `wait` returns false. In this case, `wait` has not released the right to
+        // run the process. If `open` is true, the slot is open by contract. A slot is closed only by a turn of the
+        // process, or by a thread that has first ended the run state *Open*. Therefore, the slot stays open as long as
+        // the run state is *Open*.
         if unsafe { state.wait(open) } { None } else { Some(Self(at)) }
     }
 }
@@ -255,8 +256,8 @@ impl Drop for RunnableProcess {
     fn drop(&mut self) {
         // SAFETY: the function `cancel` belongs to the type of this value, and the pointer has the provenance of the
         // whole cell. The value `self` represents the right to run the process and owns one strong count. After this
-        // call, neither the right nor the strong count is used again. The right to run the process exists, so the
-        // process's machine was stored and has not been dropped.
+        // call, neither the right to run the process nor the strong count is used again. The right to run the process
+        // exists, so the process's machine was stored and has not been dropped.
         unsafe { (self.task().cancel)(self.0) };
     }
 }
@@ -448,8 +449,8 @@ static WAKER: RawWakerVTable = {
         NonNull::new(at.cast_mut().cast()).expect("a waker points to the header of a cell")
     }
     unsafe fn clone(at: *const ()) -> RawWaker {
-        // SAFETY: the value is alive, because a waker owns a strong count, or is borrowed from a right to run that owns
-        // a strong count.
+        // SAFETY: the value is alive, because a waker owns a strong count, or is borrowed from a `RunnableProcess` that
+        // owns a strong count.
         unsafe { header(at).as_ref() }.retain();
         RawWaker::new(at, &WAKER)
     }
@@ -473,9 +474,9 @@ static WAKER: RawWakerVTable = {
         if is_noted {
             return;
         }
-        // SAFETY: the value is alive, because a waker owns a strong count, or is borrowed from a right to run that owns
-        // a strong count. A waker is created only for a task. Each task has the type `Stepped`. The pointer covers the
-        // whole cell.
+        // SAFETY: the value is alive, because a waker owns a strong count, or is borrowed from a `RunnableProcess` that
+        // owns a strong count. A waker is created only for a task. Each task has the type `Stepped`. The pointer covers
+        // the whole cell.
         if let Some(woken) = unsafe { wake_at(header(at), RunState::wake) } {
             woken.queue_delayed();
         }

@@ -224,8 +224,8 @@ pub(crate) struct Scheduler<T: Task> {
     /// Instructions to all workers, as bits: `STOP` and `TOO_MANY` of `threads.rs`.
     orders: AtomicUsize,
     worker_threads: Mutex<WorkerThreads<T>>,
-    /// The threads of the scheduler that run now: see `CountedThread`. A thread looks up only its own entry. Therefore
-    /// no protocol depends on this lock.
+    /// The running threads of the scheduler: see `CountedThread`. A thread looks up only its own entry. Therefore no
+    /// protocol depends on this lock.
     counted_threads: TallyLock<Vec<usize>>,
     /// Notified when a thread of the scheduler exits.
     left: Condvar,
@@ -531,8 +531,8 @@ impl<T: Task> Scheduler<T> {
     /// The previous timekeeper checks the timers and the poller between its tasks, so only a long step delays these
     /// checks. If the monitor is on, the monitor notices the long step within the time [`bound`](Monitor::bound), and
     /// wakes another worker. This other worker then becomes the timekeeper. Therefore the previous timekeeper must wake
-    /// another worker only in three cases. First, a deadline lies within the bound. Second, there is a poller and the
-    /// bound is longer than `LONGEST_DELAY`. Third, the monitor is off and there is a deadline or a poller.
+    /// another worker only in these three cases: a deadline lies within the bound; there is a poller and the bound is
+    /// longer than `LONGEST_DELAY`; or the monitor is off and there is a deadline or a poller.
     fn needs_timekeeper(&self) -> bool {
         let Some(bound) = self.monitor.bound() else { return self.is_untimed() };
         let is_needed =
@@ -589,8 +589,9 @@ impl<T: Task> Scheduler<T> {
         if let Some(poller) = self.poller() {
             return Ok(poller);
         }
-        // This lock has two purposes. First, only one thread opens a poller. Second, the scheduler may stop at the same
-        // time. Then either this thread sees `stopping`, or the function `stop` sees the open poller.
+        // This lock has two purposes. Because of the lock, only one thread opens a poller. The lock also orders this
+        // code and a concurrent stop of the scheduler: either this thread sees `stopping`, or the function `stop` sees
+        // the open poller.
         let worker_threads = self.worker_threads.lock();
         if self.poller.get().is_none() {
             let poller = open()?;

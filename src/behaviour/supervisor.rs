@@ -254,8 +254,8 @@ impl From<Pid> for ChildId {
 
 /// Error of a [`Supervisor`] that failed. [`Exit::error`] returns this error.
 ///
-/// The exit of the child is not the `source` of this error. Otherwise the exit of a process that fails with this error
-/// would be the exit of the child, and not this error.
+/// The exit of the child is not the `source` of this error. Otherwise, if a process failed with this error, the exit of
+/// the process would be the exit of the child, and would not contain this error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SupervisorError {

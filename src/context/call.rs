@@ -64,7 +64,7 @@ impl CallRecord {
         Self { stage: RequestStage::Sent { counted: Counted::No, since }, line, callee, place: Place::default() }
     }
 
-    /// Returns the wait record of the call, which is shown in inspections.
+    /// Returns the wait record of the call. Inspections show this record.
     #[inline]
     fn wait(&self, is_limited: bool) -> Wait {
         Wait::call(self.callee, is_limited, Some(self.line))

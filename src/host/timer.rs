@@ -77,9 +77,10 @@ impl Fire {
     }
 }
 
-/// Calls wakers of a batch that do not belong to waiting processes. A waker that belongs to no waiting process may run
-/// user code, and this code may wait for any process of the batch. Therefore the processes in `woken` are queued first.
-/// This function also calls `begin` before these wakers.
+/// Calls the wakers in `wakers`. These wakers do not belong to waiting processes. Therefore they may run user code, and
+/// this code may wait for any process of the batch. For this reason, the function first queues the processes in
+/// `woken`. The function also calls `begin` before it calls the wakers. If `wakers` is empty, the function does
+/// nothing.
 #[inline]
 fn wake_last(woken: &mut Vec<PendingSchedule>, wakers: Vec<Waker>, begin: &dyn Fn()) {
     if !wakers.is_empty() {
@@ -337,9 +338,9 @@ impl Timers {
         self.shards.iter().map(|shard| Self::fire_shard(shard, now, most, woken, begin)).sum()
     }
 
-    /// Fires the timers of one wheel that are due at the time `now`, in batches, until `most` timers have fired. A
-    /// batch is taken out under the lock of the wheel. The timers of the batch fire after the lock is released, because
-    /// a timer may run user code. A timer that is inserted during this call does not fire in this call.
+    /// Fires timers of one wheel in batches, until `most` timers have fired. Only timers that are due at the time `now`
+    /// fire. A batch is taken out under the lock of the wheel. The timers of the batch fire after the lock is released,
+    /// because a timer may run user code. A timer that is inserted during this call does not fire in this call.
     fn fire_shard(
         shard: &Shard,
         now: Instant,

@@ -80,8 +80,8 @@ impl Host {
         self.shared().pid_table.is_here(pid).then_some(pid)
     }
 
-    /// Returns whether this thread is in a turn of this runtime that was skipped in the present period: see
-    /// [`Current::skipped_in`]. If the result is false, the turn may still be a skipped turn.
+    /// Returns true if this thread is in a turn of this runtime, and if this turn was skipped in the present period:
+    /// see [`Current::skipped_in`]. If the result is false, the turn may still be a skipped turn.
     #[inline]
     pub(in crate::host) fn is_skipped_turn(&self) -> bool {
         // The number of a period belongs to one runtime.

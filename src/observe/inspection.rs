@@ -76,7 +76,7 @@ pub struct ProcessInfo {
     /// read the messages one by one. The number includes neither the messages that the process has taken out, nor the
     /// messages of senders that wait for free space in a full mailbox.
     pub mailbox_len: usize,
-    /// Number of events in the mailbox that are not messages, for example exits and answers to yields.
+    /// Number of events in the mailbox, for example exits and answers to yields. Messages are not counted.
     pub signals: usize,
     /// Largest number of messages in the mailbox so far: see
     /// [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len).
@@ -94,7 +94,7 @@ pub struct ProcessInfo {
     /// Number of yields (commands) without an answer. The calls and sleeps of a hand-written process are also yields.
     /// While the process runs, the commands of its present turn may be missing from this number.
     pub yields: usize,
-    /// Number of calls and sleeps of an async body that have not finished. A future of another crate is not counted.
+    /// Number of unfinished calls and sleeps of an async body. A future of another crate is not counted.
     pub waits: usize,
     /// Number of linked processes.
     pub links: usize,

@@ -29,11 +29,11 @@ pub(crate) use crate::observe::metrics::sampling::{
 /// The counters of one runtime.
 ///
 /// Each worker has a *slot* with counters. The thread that acts as the worker enters the slot, and increments these
-/// counters with a plain load and a plain store. The counts are exact under two conditions. First, only one thread at a
-/// time is in a slot. Second, a thread enters a slot only after it has synchronized with the previous thread in the
-/// slot. The scheduler ensures both conditions when another thread enters a slot. A thread that is in no slot may own a
-/// [separate block](CounterBlock). While a thread with a separate block is in no slot, the thread increments the
-/// counters of this block in the same way.
+/// counters with a plain load and a plain store. The counts are exact under two conditions: only one thread at a time
+/// is in a slot, and a thread enters a slot only after it has synchronized with the previous thread in the slot. The
+/// scheduler ensures both conditions when another thread enters a slot. A thread that is in no slot may own a [separate
+/// block](CounterBlock). While a thread with a separate block is in no slot, the thread increments the counters of this
+/// block in the same way.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     slots: SlotCounts,

@@ -207,8 +207,8 @@ impl RunTimeTable {
         self.all.add(ns);
     }
 
-    /// Removes the half of the processes that has the shortest times. One removal takes linear time and frees half of
-    /// the table, so the amortized cost of a turn is small.
+    /// Removes the processes with the shortest times, namely half of all processes. One removal takes linear time and
+    /// frees half of the table, so the amortized cost of a turn is small.
     #[cold]
     fn remove_shortest(&mut self) {
         let mut times: Vec<(u64, u64)> = self.processes.iter().map(|(process, row)| (row.sum.ns, *process)).collect();

@@ -415,7 +415,7 @@ impl Recorder {
         self.changes.with(|()| f());
     }
 
-    /// Number of bytes of the rings and of the labels. A ring stays allocated after the end of its trace.
+    /// Memory of the rings and the labels, in bytes. A ring stays allocated after the end of its trace.
     pub(crate) fn bytes(&self) -> usize {
         let places = size_of_val(&*self.workers) + size_of_val(&*self.shared);
         let rings: usize = self.rings().filter_map(OnceLock::get).map(Ring::bytes).sum();

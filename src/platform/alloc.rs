@@ -39,7 +39,7 @@ const KEPT: usize = 1 << 20;
 /// Whether blocks are cached.
 const KEEPS: bool = !cfg!(any(procession_plain_memory, procession_loom, procession_shuttle));
 
-/// The blocks of one size that are not in the cache of any thread.
+/// The free blocks of one size, except the free blocks in the caches of the threads.
 struct Depot {
     /// Full magazines.
     magazines: Vec<Blocks>,
@@ -58,7 +58,7 @@ static DEPOTS: [TallyLock<Depot>; SIZES] = {
     depots
 };
 
-/// Returns the number of bytes of a block of this size.
+/// Converts a block size to bytes.
 #[inline]
 const fn bytes(size: usize) -> usize {
     (size + 1) * LINE

@@ -38,7 +38,8 @@ pub(crate) enum Wait {
     /// limit. If another thread waits in the poller, the call returns immediately. If another thread is in a call with
     /// `Wait::No`, this call first waits until that call has returned.
     For(Option<Duration>),
-    /// Like `For(None)`, but the call first waits until no other thread waits in the poller.
+    /// Like `For(None)`. However, if another thread waits in the poller, the call first waits until this thread has
+    /// left the poller.
     Alone,
 }
 

@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-/// Number of bytes of a task that are prefetched. Most tasks with a small body have fewer bytes than this number.
+/// Number of prefetched bytes of a task. Most tasks with a small body have fewer bytes than this number.
 pub(crate) const TASK: usize = 512;
 /// Size of a cache line in bytes.
 const LINE: usize = 64;

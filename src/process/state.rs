@@ -455,7 +455,7 @@ impl<T: HeaderFirst> Ref<T> {
         // SAFETY: the memory was allocated with a layout that is at least as large and as aligned as a `T`, and nothing
         // else refers to the memory. If `make` panics, the memory is leaked.
         unsafe { at.write(value) };
-        // SAFETY: the pointer `at` points to the new value, with the provenance of the whole allocation. The strong
+        // SAFETY: the pointer `at` points to the new value, and has the provenance of the whole allocation. The strong
         // count in the header of the value is `strong`, and none of these strong counts has an owner yet. The result
         // takes over one of these strong counts.
         unsafe { Self::from_at(at) }

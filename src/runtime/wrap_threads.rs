@@ -7,7 +7,7 @@ use crate::platform::sync::Arc;
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::platform::unwind::contain;
 
-/// Wrapper of the main function of a thread of the runtime. The wrapper gets a closure as its argument. When the
+/// Function that wraps the main function of a runtime thread. The wrapper gets a closure as its argument. When the
 /// wrapper calls this closure, the closure runs the main function.
 pub(crate) type WrapThread = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 

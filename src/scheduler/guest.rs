@@ -41,15 +41,15 @@ const WAKES_PER_VACANCY: usize = SLOTS;
 /// Maximum time for which a thread without a worker slot parks. Then the thread checks the timers and the sockets.
 const PARK_WITHOUT_SLOT: Duration = Duration::from_secs(1);
 /// Time after which a polled guest without work, or a thread without a worker slot, checks the poller again. A thread
-/// without a slot uses this time if no other thread waits in the poller. A polled guest uses this time in two cases.
-/// First, the system could not start the helper thread that waits in the poller. Second, all workers are awake, and the
-/// monitor would notice a long step of these workers too late.
+/// without a slot uses this time if no other thread waits in the poller. A polled guest uses this time if the system
+/// could not start the helper thread that waits in the poller. A polled guest also uses this time if all workers are
+/// awake, and the monitor would notice a long step of these workers too late.
 const POLL_WITHOUT_THREAD: Duration = Duration::from_millis(10);
 /// If the own future of a thread in `block_on` wakes itself, this thread checks the sockets at most once in this time.
 /// A check is a system call, so this thread should not check the sockets after each short poll of the future.
 const SOCKETS_EVERY: Duration = Duration::from_micros(50);
 
-/// Number of rounds of a search of a guest thread. A guest parks early, because its time belongs to the application.
+/// Number of rounds in each search of a guest thread. A guest parks early, because its time belongs to the application.
 const GUEST_ROUNDS: u32 = 1;
 
 /// Decides after which tasks a guest reads the clock. The guest reads the clock after each long task, but less often

@@ -5,11 +5,11 @@
 //! task, because this task has the largest subtree (Blumofe and Leiserson, "Scheduling Multithreaded Computations by
 //! Work Stealing", 1999).
 //!
-//! If the owner always took the newest task, the oldest task might never run. Therefore there are two exceptions.
-//! First, if the queue is full, the owner takes the oldest tasks until half of the queue is empty. While the queue is
-//! full, each new task is added to the back of the deque instead. Second, every 1,024th time that the owner takes a
-//! task (`OLDEST_EVERY`), the owner takes the oldest task. This rule is for a queue that never becomes full, but always
-//! contains a newer task.
+//! If the owner always took the newest task, the oldest task might never run. Therefore there are two exceptions. The
+//! first exception is a full queue: the owner takes the oldest tasks until half of the queue is empty. While the queue
+//! is full, each new task is added to the back of the deque instead. The second exception is every 1,024th time that
+//! the owner takes a task (`OLDEST_EVERY`): the owner then takes the oldest task. This exception is for a queue that
+//! never becomes full, but always contains a newer task.
 
 #[cfg(all(test, not(procession_loom)))]
 pub(crate) mod tests;

@@ -56,7 +56,7 @@ pub(crate) struct Worker<T: Task> {
     /// has found a task, or when the worker announces that it will park. A polled guest does not use this field: if a
     /// push wakes a polled guest, the guest does not begin a search.
     woken: Cell<bool>,
-    /// Number of rounds of the next search.
+    /// Number of rounds in the next search.
     rounds: Rounds,
     /// True if the worker must still check for a missing timekeeper. This field becomes true when this worker wakes up
     /// and was the timekeeper. The field also becomes true when this worker ends its search because it must call wakers

@@ -197,10 +197,10 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         let Entered { ready, base, me, own } = unsafe { CellBase::<X::Message, X::Output, S>::enter(at) };
         let control = &base.join.control;
         control.begin_turn(&ready);
-        // SAFETY: by contract, `at` points to the header of a cell of this type, with the provenance of the whole cell,
-        // and the machine is stored. A reference to the machine needs the right to run this process. The value `ready`
-        // is the only right to run this process, so no other reference to the machine exists. The value `ready` is
-        // consumed or returned below, after the last use of the reference `machine`.
+        // SAFETY: by contract, the machine is stored, `at` points to the header of a cell of this type, and `at` has
+        // the provenance of the whole cell. A reference to the machine needs the right to run this process. The value
+        // `ready` is the only right to run this process, so no other reference to the machine exists. The value `ready`
+        // is consumed or returned below, after the last use of the reference `machine`.
         let mut machine = unsafe { Self::machine(at) };
         let (progress, mut output, mut failure) = (machine.as_mut().progress(), None, None);
         // The function `turn` catches panics of user code. If the runtime's own code panics, `ready` is dropped, and
@@ -238,10 +238,10 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
             // the reference count of the right to run are leaked.
             return std::mem::forget(ready);
         }
-        // SAFETY: by contract, `at` points to the header of a cell of this type, with the provenance of the whole cell,
-        // and the machine is stored. A reference to the machine needs the right to run this process. The value `ready`
-        // is the only right to run this process, so no other reference to the machine exists. The value `ready` is
-        // consumed below, after the last use of the reference `machine`.
+        // SAFETY: by contract, the machine is stored, `at` points to the header of a cell of this type, and `at` has
+        // the provenance of the whole cell. A reference to the machine needs the right to run this process. The value
+        // `ready` is the only right to run this process, so no other reference to the machine exists. The value `ready`
+        // is consumed below, after the last use of the reference `machine`.
         let mut machine = unsafe { Self::machine(at) };
         let (progress, mut output) = (machine.as_mut().progress(), None);
         let mut typed = TypedMachine::new(machine, &me, &mut output);
@@ -261,16 +261,16 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     }
 
     /// # Safety
-    /// `at` points to the header of a cell of this type, with the provenance of the whole cell. The function [`create`]
-    /// has stored the machine, and [`finish`](Self::finish) has not dropped the machine. The caller has exclusive
-    /// access to the machine: either the caller has the right to run the process and uses the result only while the
-    /// caller has the right to run the process, or no right to run the process exists yet. The caller has no other
-    /// reference to the machine.
+    /// `at` points to the header of a cell of this type, and has the provenance of the whole cell. The function
+    /// [`create`] has stored the machine, and [`finish`](Self::finish) has not dropped the machine. The caller has
+    /// exclusive access to the machine: either the caller has the right to run the process and uses the result only
+    /// while the caller has the right to run the process, or no right to run the process exists yet. The caller has no
+    /// other reference to the machine.
     #[inline]
     unsafe fn machine<'a>(at: NonNull<Header>) -> Pin<&'a mut X> {
         let machine = Self::machine_at(at);
-        // SAFETY: by contract, `at` points to the header of a cell of this type, with the provenance of the whole cell.
-        // By contract, the machine is stored, and the caller has exclusive access to the machine.
+        // SAFETY: by contract, `at` points to the header of a cell of this type, and has the provenance of the whole
+        // cell. By contract, the machine is stored, and the caller has exclusive access to the machine.
         let machine = unsafe { &mut *machine };
         // SAFETY: the cell does not move, and the machine stays in the cell until `finish` drops the machine there.
         unsafe { Pin::new_unchecked(machine) }
@@ -546,15 +546,15 @@ pub(crate) fn create<X: Machine, S: Schedule>(
     // SAFETY: `KIND` is the vtable of a cell that begins with a `CellBase<X::Message, X::Output, S>`.
     let at =
         unsafe { CellBase::<X::Message, X::Output, S>::allocate(Cell::<X, S>::KIND, X::KEEPS_ITSELF, schedule, parts) };
-    // SAFETY: `at` points to the header of a new cell of this type, with the provenance of the whole cell. Therefore
+    // SAFETY: `at` points to the header of a new cell of this type, and has the provenance of the whole cell. Therefore
     // the place is in the memory of the cell, and is aligned for a machine. No other code accesses the machine, because
     // the machine is accessed only with the right to run the process. No right to run this process exists yet: the run
     // state was active from the beginning, and a wake-up of an active process creates no right to run the process.
     unsafe { Cell::<X, S>::machine_at(at).write(machine) };
     if X::KEEPS_ITSELF {
-        // SAFETY: `at` points to the header of a cell of this type, with the provenance of the whole cell. The machine
-        // was stored above. The end of this function creates the first right to run the process. No right to run the
-        // process exists earlier. Therefore this function has exclusive access to the machine.
+        // SAFETY: `at` points to the header of a cell of this type, and has the provenance of the whole cell. The
+        // machine was stored above. The end of this function creates the first right to run the process. No right to
+        // run the process exists earlier. Therefore this function has exclusive access to the machine.
         let machine = unsafe { Cell::<X, S>::machine(at) };
         // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The call of
         // `allocate` has created a reference count for the machine.
@@ -569,9 +569,9 @@ impl<T, M: Send + 'static> Created<T, M> {
     /// Returns the first references to a new process, and the reference for the pid table.
     ///
     /// # Safety
-    /// `at` points to the header of a cell that [`CellBase::allocate`] has created, with the provenance of the whole
-    /// cell. The cell has the message type `M` and the output type `T`. Its machine is stored. This function is called
-    /// once for the cell.
+    /// `at` points to the header of a cell, and has the provenance of the whole cell. [`CellBase::allocate`] has
+    /// created the cell. The cell has the message type `M` and the output type `T`. Its machine is stored. This
+    /// function is called once for the cell.
     #[inline]
     unsafe fn new(at: NonNull<Header>) -> (Ref<dyn AnyControl>, Self) {
         // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The call of

@@ -547,9 +547,10 @@ fn if_a_command_is_answered_before_its_dispatch_the_command_reaches_no_handler()
     }
 }
 
-/// 1.3b, 3.2a: a process performs a command. This command contains another command future of the same process, which
-/// has not been polled yet. The handler polls this future during the turn of the process, and this poll performs the
-/// inner command. The inner command reaches its handler after all commands that the process performed earlier.
+/// 1.3b, 3.2a: a process performs a command. This command contains a second command future of the same process. The
+/// second future has not been polled yet. The handler polls the second future during the turn of the process, and this
+/// poll performs the inner command. The inner command reaches its handler after all commands that the process performed
+/// earlier.
 #[test]
 fn a_handler_may_poll_a_command_of_its_process() {
     struct Poll(Mutex<Option<Perform<Ask>>>);

@@ -82,8 +82,7 @@ fn panic_after_the_kill_of_a_linked_process(rt: &Runtime) {
     }));
 }
 
-/// Returns the part of the output that begins with the first report. Each pid is replaced by a letter, for example by
-/// `<A>`.
+/// Returns the output from the beginning of the first report. Each pid is replaced by a letter, for example by `<A>`.
 fn reports(stderr: &str) -> String {
     let mut text = stderr.find("process <").map_or("", |at| &stderr[at..]).to_owned();
     for letter in 'A'..='Y' {

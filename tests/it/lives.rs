@@ -74,7 +74,7 @@ impl Shelf {
     }
 }
 
-/// Counts the calls of the methods of a process, and the values of its state that are not dropped yet.
+/// Counts the calls of each method of a process, and the states of processes that are not dropped yet.
 #[derive(Clone, Default)]
 struct Tally {
     inits: Arc<AtomicUsize>,

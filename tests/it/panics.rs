@@ -786,7 +786,7 @@ fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output
 }
 
 /// 11: a mailbox is polled with a foreign waker that panics. Then a process or a thread sends a message to this
-/// mailbox, which calls the waker. The panic does not affect the sender.
+/// mailbox, and the send operation calls the waker. The panic does not affect the sender.
 #[test]
 fn a_waker_that_panics_does_not_affect_the_sender() {
     within(20, || {

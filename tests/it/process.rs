@@ -294,8 +294,8 @@ fn the_commands_of_a_destructor_are_dispatched_during_the_exit() {
     assert_eq!(rt.counters().discarded, 2);
 }
 
-/// 1.2h: a command with a tag that is in flight is refused, and the error returns the command. After the answer the tag
-/// can be used again.
+/// 1.2h: a command is refused if its tag is in flight, and the error returns the command. After the answer the tag can
+/// be used again.
 #[test]
 fn a_command_with_a_tag_in_flight_is_refused_and_returned() {
     struct Twice(u32);

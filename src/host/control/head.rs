@@ -166,7 +166,8 @@ struct Abnormal {
     crash: Option<AbnormalState>,
 }
 
-/// Parts of the head that are used more rarely than [`Rare`]. These parts are allocated in a box at the first use.
+/// The most rarely used parts of the head. A process needs these parts even more rarely than [`Rare`]. The parts are
+/// allocated in a box at the first use.
 #[derive(Debug, Default)]
 struct RarestParts {
     /// Second part of the number of waits. A thread that does not run the process changes only this part. The thread

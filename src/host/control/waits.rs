@@ -200,8 +200,9 @@ impl WaitRecord {
 /// Table of the wait records of a process, without the records in the two [places](WaitRecord) of the process.
 #[derive(Debug, Default)]
 pub(crate) struct MoreWaits {
-    /// Number of records in the table that are equal to the key. A negative number -n means that n equal records in the
-    /// [places](WaitRecord) are out of date: other threads have ended these operations, but cannot write the places.
+    /// For each record, the number of equal records in the table. A negative number -n means that n equal records in
+    /// the [places](WaitRecord) are out of date: other threads have ended these operations, but cannot write the
+    /// places.
     counts: BTreeMap<Wait, i32>,
     /// Number of changes of the table so far.
     changes: u32,

@@ -22,7 +22,7 @@ const MOST: usize = 1024;
 /// Maximum number of counts for each process.
 const MAX_COUNTS: usize = 16;
 
-/// Options of the inspection that are off by default: see [`Builder::inspect`](crate::Builder::inspect).
+/// Options of the inspection: see [`Builder::inspect`](crate::Builder::inspect). All these options are off by default.
 ///
 /// With these options, the runtime records the last messages of each process. A message is recorded when the mailbox
 /// accepts it, before the process reads it. A message is recorded even if an overflow policy drops it, because the
@@ -99,7 +99,7 @@ impl InspectOptions {
 pub enum MessageKind {
     /// A message. A call is also a message: the caller sends the request to the callee.
     Message {
-        /// Name of the type of the messages of the process.
+        /// Name of the process's message type.
         type_name: &'static str,
     },
     /// The answer to a command. For a hand-written process, the ends of its calls and sleeps are also answers, with a

@@ -19,8 +19,8 @@ pub(super) struct Names {
     /// The type name and the number of the most recent label without a name and without an entry point. This field
     /// saves a search, because processes of one type are often spawned one after the other.
     recent: Option<(&'static str, u32)>,
-    /// Number of bytes of the texts of `labels`. Without this field, the code would have to add the lengths of all
-    /// labels while it holds the lock of the table.
+    /// Total length of the texts in `labels`, in bytes. Without this field, the code would have to add the lengths of
+    /// all labels while it holds the lock of the table.
     text_bytes: usize,
 }
 

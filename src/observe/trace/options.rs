@@ -112,8 +112,7 @@ impl Filter {
 /// Decision whether a trace contains an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// The trace contains the entry. `missing` is the number of events of the same lane that are missing before this
-    /// entry.
+    /// The trace contains the entry. `missing` is the number of missing events of the same lane before this entry.
     Taken { missing: u64 },
     /// The entry belongs to no process of the trace.
     Foreign,

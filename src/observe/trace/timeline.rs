@@ -319,8 +319,7 @@ impl Timeline {
     }
 }
 
-/// Maximum number of messages in a mailbox that have arrows. If a mailbox contains more messages, none of its messages
-/// has an arrow.
+/// If a mailbox contains more messages than this number, none of its messages has an arrow.
 const MOST_ARROWS: usize = 1 << 16;
 
 /// Id of the arrow of a command.

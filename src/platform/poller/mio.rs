@@ -105,7 +105,8 @@ impl Poller {
         Ok(Self { turns, registry, waker, table: Mutex::default() })
     }
 
-    /// Returns a waker that ends the current wait in the poller. If no thread waits now, the waker ends the next wait.
+    /// Returns a waker that ends the current wait in the poller. If no thread waits in the poller now, the waker ends
+    /// the next wait in the poller.
     pub(crate) fn waker(&self) -> &Waker {
         &self.waker
     }

@@ -486,9 +486,9 @@ impl<M> Bounded<M> {
     /// message.
     ///
     /// # Errors
-    /// Returns the message if the queue no longer contains the empty place. There are two possible reasons. First,
-    /// the policy may have removed the empty place, because this place belonged to the oldest message. Second, the
-    /// queue may have been closed.
+    /// Returns the message if the queue no longer contains the empty place. There are two possible reasons: the
+    /// overflow policy has removed the empty place, because this place belonged to the oldest message, or the queue was
+    /// closed.
     pub(super) fn fill(&mut self, number: u64, message: M) -> Result<(), M> {
         match self.hole(number) {
             Some(place) => {

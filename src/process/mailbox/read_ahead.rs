@@ -97,8 +97,9 @@ struct Receivers {
 /// The claim of a receiver: the number of this receiver, and a reference to the shared [`Receivers`] of the mailbox.
 /// With its claim, a receiver can check whether another receiver is now the current receiver.
 ///
-/// A mailbox has one current receiver. If a mailbox has had only one receiver so far, this receiver has no claim. A
-/// first receiver that another receiver has replaced also has no claim, if the user cannot reach the first receiver.
+/// A mailbox has one current receiver. If a mailbox has had only one receiver so far, this receiver has no claim. The
+/// first receiver may also have no claim after another receiver has replaced it. In this case, the user cannot reach
+/// the first receiver.
 #[derive(Debug)]
 pub(super) struct Claim {
     number: u64,

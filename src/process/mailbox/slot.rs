@@ -30,11 +30,11 @@
 //!
 //! The run state of a process is *Open* only while its slot is open. The receiver [opens](SlotAccess::set_open) the
 //! slot under the lock, in the turn of its process. There are only two ways to close the slot. In both ways, the run
-//! state leaves *Open* before the slot is closed. First, a turn of the process closes the slot. During a turn, the run
-//! state is not *Open*. Second, a thread that holds the lock closes the slot. Before that, this thread has woken the
-//! process, or [`Own::recall`] has returned true. After a wake-up, and after a `recall` that returned true, the run
-//! state is not *Open*. The run state becomes *Open* again only in a turn, after the receiver has opened the slot under
-//! the lock again.
+//! state leaves *Open* before the slot is closed. In the first way, a turn of the process closes the slot. During a
+//! turn, the run state is not *Open*. In the second way, a thread that holds the lock closes the slot. Before that,
+//! this thread has woken the process, or [`Own::recall`] has returned true. After a wake-up, and after a `recall` that
+//! returned true, the run state is not *Open*. The run state becomes *Open* again only in a turn, after the receiver
+//! has opened the slot under the lock again.
 //!
 //! The lock alone does not allow a thread to write an open slot. Before a thread writes an open slot, the thread must
 //! change the run state from *Open* to *Active*. A sender without the lock must make the same change. If the thread

@@ -124,8 +124,8 @@ mod note {
     pub(super) const ANSWERED: u8 = 1 << 1;
     /// The process requested another step. Other processes may run before this step.
     pub(super) const AGAIN: u8 = 1 << 2;
-    /// The end of the step has something to do: replies were dropped during a step or an exit of the process, or the
-    /// step has checked whether it should yield.
+    /// The runtime has work at the end of the step: replies were dropped during a step or an exit of the process, or
+    /// the step has checked whether it should yield.
     pub(super) const STEP_END: u8 = 1 << 3;
     /// The process woke its own task.
     pub(super) const WOKEN: u8 = 1 << 4;
@@ -578,7 +578,7 @@ impl Current {
         self.note(note::SKIPPED);
     }
 
-    /// Returns the last turn on this thread that was skipped after a complete check.
+    /// Returns the most recent turn that this thread has skipped after a complete check.
     #[inline]
     pub(crate) fn last_skipped(&self) -> SkippedTurn {
         self.last_skipped.get()

@@ -14,8 +14,8 @@ use std::mem;
 
 use crate::platform::sync::{NeverDropped, thread};
 
-/// Identifier of a command: the identity of the process of the command, and the number of the tag of the command. The
-/// identifier is unique while the process is alive.
+/// Identifier of a command: the identity of the command's process, and the number of the command's tag. The identifier
+/// is unique while the process is alive.
 pub(crate) type YieldId = (usize, u64);
 
 /// A completion that was dropped. `host::dispatch::completion` knows the type of this value.

@@ -41,7 +41,7 @@ pub(crate) struct Joiner {
     pub(crate) index: u32,
     /// Low bits of the generation in the pid of the process that awaits the join handle.
     pub(crate) generation: u16,
-    /// Number of polls of the join handle that have returned `Pending` so far.
+    /// How many times a poll of the join handle has returned `Pending` so far.
     polls: u8,
 }
 
@@ -113,9 +113,9 @@ impl fmt::Debug for RunnableProcess {
 
 impl RunnableProcess {
     /// # Safety
-    /// `at` is the header of a task, with the provenance of the whole allocation. The machine of the task was stored
-    /// and has not been dropped. The caller owns the only right to run the task, and one of the strong counts of the
-    /// task. The caller passes the right and the strong count to the result.
+    /// `at` points to the header of a task, and has the provenance of the whole allocation. The machine of the task was
+    /// stored and has not been dropped. The caller owns the only right to run the task, and one of the strong counts of
+    /// the task. The caller passes the right and the strong count to the result.
     #[inline]
     pub(crate) unsafe fn new(at: NonNull<Header>) -> Self {
         Self(at)

@@ -50,7 +50,7 @@ pub(crate) struct YieldedCall {
     pub(crate) line: Line,
 }
 
-/// A table of yields, and the part of this table that was not counted yet.
+/// The part of a table of yields that was not counted yet.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CountedTable {
     /// Key at which the next piece begins.

@@ -35,8 +35,8 @@ pub(super) struct Idle {
     steps: u64,
     /// Number of checks that found no pending timer with a lower number than `mark`.
     renewals: u32,
-    /// Number of the next timer at the time of the last of these checks. Timers that were set earlier have lower
-    /// numbers.
+    /// Number that the next timer had at the last of these checks, or at the check that stored the `suspects`. All
+    /// timers that were set before this check have lower numbers.
     mark: u64,
     /// Labels of the processes that existed at the first check and have not run since the first check.
     suspects: Option<BTreeSet<u64>>,

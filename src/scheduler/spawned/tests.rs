@@ -1,4 +1,4 @@
-//! Tests of the order of the queue of new tasks.
+//! Tests of the order in which the owner takes tasks from the queue of new tasks.
 
 use crate::scheduler::spawned::*;
 

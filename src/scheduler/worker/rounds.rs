@@ -9,7 +9,7 @@ const MAX: u32 = if cfg!(any(procession_loom, procession_shuttle)) { 1 } else { 
 /// longer search would have cost less than the sleep.
 const SHORT_SLEEP: Duration = Duration::from_micros(50);
 
-/// Number of rounds of the next search of a worker.
+/// Number of rounds in the next search of a worker.
 #[derive(Debug)]
 pub(super) struct Rounds(Cell<u32>);
 

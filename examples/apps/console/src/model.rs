@@ -457,8 +457,8 @@ pub struct Timers {
     pub wheels: Vec<Wheel>,
 }
 
-/// A row for a handler of the first host, or for a type of outstanding commands that has no handler in the list of the
-/// first host. For a type without a handler in the list, the field `kind` is empty.
+/// Row about a handler of the first host, or about a type of outstanding commands. In the second case, the list of the
+/// first host contains no handler for this type, and the field `kind` is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the protocol documents the fields")]

@@ -75,7 +75,7 @@ impl Player {
         self.present().map_or(0, |event| event.at)
     }
 
-    /// The slices of a track that are open at the present moment, innermost first.
+    /// The open slices of a track at the present moment, innermost first.
     pub(crate) fn open(&self, track: usize) -> impl Iterator<Item = Open<'_>> {
         let begin = |index: u32| self.recording.events.get(index as usize);
         std::iter::successors(begin(self.tops[track]), move |event| begin(event.link)).map(|event| Open {

@@ -586,8 +586,8 @@ fn a_flight_record_of_a_running_program_is_opened() {
     player.wait_for("event 3 at +");
     player.press("p");
     player.wait_for("event 2 at +");
-    // The last events of the flight record end the last state of each process. So the screen of the last moment shows
-    // no process.
+    // In the flight record, the last events end the state of each process. So the screen shows no process after the
+    // last event.
     player.press("G");
     player.wait_for("(0 processes)");
     let mut last = player.wait_for("event ");

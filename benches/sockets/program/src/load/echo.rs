@@ -44,7 +44,7 @@ struct Client {
 
 struct Connection {
     stream: mio::net::TcpStream,
-    /// Number of bytes of the answer that have arrived.
+    /// Number of received bytes of the answer.
     received: usize,
     answer: [u8; MESSAGE],
 }
@@ -99,7 +99,7 @@ impl Connection {
         assert_eq!(count, MESSAGE, "the buffer of the socket is empty");
     }
 
-    /// Reads the bytes of the answer that have arrived. Returns true if the answer is complete.
+    /// Reads the available bytes of the answer. Returns true if the answer is complete.
     fn receives(&mut self) -> bool {
         loop {
             match self.stream.read(&mut self.answer[self.received..]) {

@@ -59,7 +59,7 @@ fn columns(row: Rect) -> [Rect; 2] {
     Layout::horizontal([Constraint::Length(LABEL_WIDTH), Constraint::Min(0)]).areas(row)
 }
 
-/// Draws the last value, and a chart of the last values.
+/// Draws the newest value, and a chart of the newest values.
 fn chart(frame: &mut Frame<'_>, row: Rect, name: &str, mark: &str, values: &VecDeque<u64>) {
     let [left, right] = columns(row);
     let last = values.back().map_or("-".to_owned(), |last| format!("{mark}{}", number(*last)));

@@ -52,7 +52,7 @@ written); 2 for wrong arguments or a missing DIR; 130 after Ctrl-C.";
 
 /// Number of bytes that one command reads.
 const CHUNK: usize = 64 * 1024;
-/// Number of entries of a folder that one command lists.
+/// Maximum number of folder entries that one command lists.
 const LISTED: usize = 256;
 /// When a mapper has gathered this number of distinct words, the mapper passes words to a shard.
 const GATHERED: usize = 4096;

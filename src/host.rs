@@ -188,8 +188,8 @@ impl Host {
         self.shared().pid_table.publish(place, entry);
     }
 
-    /// Removes a pid from the pid table. Returns the reference to the control block that the table owned, or `None` if
-    /// the pid was not in the table.
+    /// Removes a pid from the pid table. Returns the table's reference to the control block, or `None` if the pid was
+    /// not in the table.
     #[inline]
     pub(in crate::host) fn remove_pid(&self, pid: Pid) -> Option<Ref<dyn AnyControl>> {
         self.shared().pid_table.remove(registry::own(), pid)

@@ -189,7 +189,7 @@ pub(crate) fn cores() -> usize {
 
 /// The vacant slots, and the guests that wait until a slot becomes vacant.
 struct Vacancies<T: Task> {
-    /// Each entry contains the part of the slot's queues that the owner of the slot uses.
+    /// Each entry contains the number of a slot, and the owner's parts of the slot's queues.
     slots: Vec<(usize, Queues<T>)>,
     guests: WaitingGuests,
 }
@@ -207,7 +207,7 @@ pub(crate) struct Scheduler<T: Task> {
     metrics: Arc<Metrics>,
     global: CachePadded<Injector<T>>,
     priorities: PriorityQueues<T>,
-    /// The parts of the queues that thieves use, indexed by slot. A vacant slot can have tasks.
+    /// The thieves' parts of the queues, indexed by slot. A vacant slot can have tasks.
     remotes: Box<[Remote<T>]>,
     /// Published states of the workers, indexed by slot.
     worker_slots: Box<[Arc<CachePadded<WorkerSlot>>]>,
@@ -625,7 +625,7 @@ impl<T: Task> Scheduler<T> {
             || self.remotes().iter().any(|remote| !remote.is_empty())
     }
 
-    /// Returns the parts of the queues that thieves use, for all slots that were ever occupied.
+    /// Returns the thieves' parts of the queues of all slots that were ever occupied.
     fn remotes(&self) -> &[Remote<T>] {
         &self.remotes[..self.reached.load(Ordering::SeqCst)]
     }

@@ -55,7 +55,7 @@ pub struct RuntimeMetrics {
     /// worker that leaves its slot may leave tasks in the queues of the slot. In a simulation, the value is the number
     /// of all runnable tasks.
     pub global_queue_depth: usize,
-    /// Number of processes in the queues of the high and of the low priority.
+    /// Number of processes with high or low priority in the queues of these priorities.
     pub priority_queue_depth: usize,
     /// The processes by state, and their mailboxes.
     pub processes: ProcessMetrics,

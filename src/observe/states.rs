@@ -73,8 +73,8 @@ pub enum WorkerState {
     Parked,
     /// The worker is in a long step, or in a step that called [`block_in_place`](crate::block_in_place). If a worker
     /// calls a waker that does not belong to a process, and this call takes long, the call also counts as a long step.
-    /// A call of a waker that counts as a long step has no pid. A replacement thread may run the tasks in the queues of
-    /// this worker. The monitor thread reports this state for a long step. The worker reports its next state only after
-    /// this report.
+    /// If a call of a waker counts as a long step, this long step has no pid. A replacement thread may run the tasks in
+    /// the queues of this worker. The monitor thread reports this state for a long step. The worker reports its next
+    /// state only after this report.
     Blocked,
 }

@@ -230,7 +230,7 @@ pub(crate) struct Recorder {
     filters: TallyLock<Vec<Filter>>,
     /// Whether only the events of some processes are recorded.
     is_partial: AtomicBool,
-    /// While the period does not end, a worker may discard turns without a complete check.
+    /// Until this period ends, a worker may discard turns without a complete check.
     period: SkipPeriod,
     /// Whether the closure that was passed to [`paused`](Self::paused) runs. During this time, a call of `permit` has
     /// no effect.

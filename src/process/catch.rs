@@ -98,8 +98,8 @@ pub(crate) fn drop_caught<T>(value: T) -> Result<(), Reason> {
     catch_cold(&mut || value = None)
 }
 
-/// Wrapper for a user value in a structure whose drop must not unwind. The wrapper catches a panic in the value's
-/// `Drop`.
+/// Wrapper for a user value in a structure. The drop of the structure must not unwind. Therefore the wrapper catches a
+/// panic in the value's `Drop`.
 #[derive(Debug, Clone)]
 pub(crate) struct Held<T>(Option<T>);
 

@@ -194,7 +194,7 @@ pub(crate) struct Yields {
 ///
 /// A thread that answers without the lock writes only the state of the command and the field `answers`. The field
 /// `answers` should not be in a cache line that the process uses for each command. Therefore, `answers` is the last
-/// field, behind the fields of the table that the process uses rarely.
+/// field, behind the rarely used fields of the table.
 #[derive(Debug, Default)]
 #[repr(C)]
 struct SharedTable {

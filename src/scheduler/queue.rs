@@ -94,7 +94,7 @@ impl<T> Batch<T> {
     }
 }
 
-/// The parts of a worker's queues that thieves use.
+/// The thieves' parts of a worker's queues.
 #[derive(Debug)]
 pub(crate) struct Remote<T> {
     slot: Stealer<T>,
@@ -159,7 +159,7 @@ impl<T> Remote<T> {
     }
 }
 
-/// The parts of a worker's queues that the owner uses.
+/// The owner's parts of a worker's queues.
 #[derive(Debug)]
 pub(crate) struct Queues<T> {
     slot: Deque<T>,

@@ -37,7 +37,7 @@ pub(super) fn certain<T>(steal: impl Fn() -> Steal<T>) -> Option<T> {
     }
 }
 
-/// The part of the queue that the owner uses.
+/// The owner's part of the queue.
 #[derive(Debug)]
 pub(super) struct NewTasks<T> {
     deque: Deque<T>,
@@ -50,7 +50,7 @@ pub(super) struct NewTasks<T> {
     taken: Cell<u32>,
 }
 
-/// The part of the queue that thieves use.
+/// The thieves' part of the queue.
 #[derive(Debug)]
 pub(super) struct NewTasksRemote<T>(Stealer<T>);
 

@@ -816,7 +816,7 @@ fn a_call_in_block_on_inside_a_step_is_an_edge_of_a_deadlock() {
                 // After a receive, the mailbox may still store the waker of its receiver. This waker must not count as
                 // a wait for a message.
                 let _unanswered = if receives_first { Some(ctx.receive().await.unwrap()) } else { None };
-                // A call to a name that is not registered yet fails.
+                // If the name is not registered yet, the call fails.
                 while inner.whereis("b").is_none() {
                     thread::yield_now();
                 }

@@ -52,7 +52,7 @@ impl Drop for Over {
 enum Work {
     /// The process performs commands with a time limit in a loop.
     Busy,
-    /// The process waits for the answer of a command that is never answered.
+    /// The process waits for the answer to a command. This command is never answered.
     Asks,
     /// The process fails after two sleeps.
     Fails,

@@ -182,7 +182,7 @@ fn a_guest_thread_runs_all_processes_of_a_runtime_without_workers() {
 }
 
 /// 11: a duration of zero elapses immediately, and the longest durations never elapse. A sleep that never ends does not
-/// block its process. The drop of a runtime with a sleep that never ends does not hang either.
+/// block its process. The process can exit before such a sleep ends, and the runtime can shut down.
 #[test]
 fn extreme_durations_elapse_immediately_or_never() {
     for workers in [0, 2] {

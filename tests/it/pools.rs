@@ -272,7 +272,7 @@ fn a_pool_without_a_queue_accepts_messages_after_an_overload() {
 #[test]
 fn messages_of_one_key_go_to_one_member() {
     let rt = lone();
-    // The number of messages of each key that each member has received.
+    // For each key and each member, the number of messages with this key that the member has received.
     let who = Arc::new(Mutex::new(BTreeMap::<u8, BTreeMap<Pid, u32>>::new()));
     let seen = Arc::clone(&who);
     let gate = Arc::new(AtomicBool::new(true));

@@ -67,11 +67,11 @@ struct Forwards {
 /// Number of tables.
 const TABLES: usize = 16;
 
-/// The forwarded replies of the calls that the processes of a runtime have made.
+/// The forwarded replies to the calls of all processes of a runtime.
 #[derive(Debug, Default)]
 pub(crate) struct ForwardedReplies([ForwardTable; TABLES]);
 
-/// The forwarded replies of the calls of some callers.
+/// The forwarded replies to the calls of some callers.
 #[derive(Debug, Default)]
 struct ForwardTable {
     forwards: Mutex<Forwards>,

@@ -21,7 +21,7 @@ pub(crate) struct LinkCounts {
     pub(crate) monitors: usize,
 }
 
-/// The entries of a table that the reader has read so far, and the position of the next entry.
+/// The entries that the reader has read from a table so far, and the position of the next entry.
 #[derive(Debug, Default)]
 pub(crate) struct LinkLists {
     /// The linked processes, as [words](Pid::word) of their pids.

@@ -40,7 +40,7 @@ pub(super) fn list<'a, V: 'a, R>(
     Listing { rows: first.rows.into_values().collect(), count }
 }
 
-/// The rows with the names that come first in the order of the names, among the entries that were read so far.
+/// Of the entries that were read so far, the first `limit` entries in the order of the names.
 struct First<R> {
     limit: usize,
     rows: BTreeMap<Text, R>,

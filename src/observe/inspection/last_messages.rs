@@ -223,7 +223,7 @@ impl fmt::Display for LastMessage {
     }
 }
 
-/// Number of events of one kind that a process accepted: see
+/// For one kind of event, the number of events that a process accepted: see
 /// [`ProcessDetails::message_counts`](crate::observe::ProcessDetails::message_counts).
 ///
 /// With the feature `serde`, a count implements `Serialize`.

@@ -140,7 +140,7 @@ pub(super) struct Timeline {
     arrows_from: u64,
     /// Number of arrows of messages.
     arrows: u64,
-    /// The values of the counters that were written.
+    /// The last value of each counter that this timeline has written.
     gauges: Option<Gauges>,
     /// Number of events that were converted.
     pub(super) events: u64,

@@ -337,7 +337,7 @@ mod tests {
         }
     }
 
-    /// Returns the number of bytes of a block that the tests fill. Under Miri, only the first bytes are filled, because
+    /// Returns the number of bytes that the tests fill in a block. Under Miri, only the first bytes are filled, because
     /// Miri is slow.
     fn tested_bytes(slabs: &Slabs) -> usize {
         if cfg!(miri) { 8 } else { slabs.size }

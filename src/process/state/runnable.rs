@@ -37,9 +37,9 @@ pub(crate) struct Task {
 /// later stores the outcome. With wider fields, each process would need 8 more bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Joiner {
-    /// Index in the pid of the process that awaits the join handle.
+    /// Index in the pid of the joiner. The joiner is the process that awaits the join handle.
     pub(crate) index: u32,
-    /// Low bits of the generation in the pid of the process that awaits the join handle.
+    /// Low bits of the generation in the pid of the joiner.
     pub(crate) generation: u16,
     /// How many times a poll of the join handle has returned `Pending` so far.
     polls: u8,
@@ -327,7 +327,7 @@ impl PendingSchedule {
         }
     }
 
-    /// Returns the process. The caller may only read the process.
+    /// Returns the process. The caller reads the process, and does not run or queue the process.
     #[inline]
     pub(crate) fn process(&self) -> Option<&RunnableProcess> {
         self.0.as_ref()

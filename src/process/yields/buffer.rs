@@ -1,4 +1,4 @@
-//! The items of a stream that the handler has sent and the process has not pulled yet.
+//! The buffered items of a stream. The handler has sent these items, and the process has not pulled these items yet.
 //!
 //! A buffer is plain data in a slot of the table of commands, and the lock of the table protects the buffer. A buffer
 //! wakes no task. The methods of a buffer return the wakers that the caller must wake after the unlock.
@@ -9,7 +9,7 @@ use std::task::Waker;
 use crate::platform::sync::planted;
 use crate::process::payload::Payload;
 
-/// The items of one stream that the handler has sent and the process has not pulled yet.
+/// The buffered items of one stream. The handler has sent these items, and the process has not pulled these items yet.
 ///
 /// A hand-written process is notified of items by *notices* in its mailbox. The process receives one notice for each
 /// requested item that is in the buffer, and one notice for the end of the stream. A notice does not identify an item.

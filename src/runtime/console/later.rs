@@ -26,7 +26,7 @@ pub(super) struct Later {
     id: Value,
     reply: BoxFuture<'static, Reply>,
     pub(super) deadline: Instant,
-    /// Message of the error that the client gets after the deadline.
+    /// Message of the error. The client gets this error after the deadline.
     overdue: &'static str,
 }
 

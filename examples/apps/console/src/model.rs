@@ -182,7 +182,7 @@ pub struct RunningStep {
     pub is_asked_to_yield: bool,
 }
 
-/// Number of events of one kind that a process has accepted.
+/// For one kind of event, the number of events that a process has accepted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the protocol documents the fields")]

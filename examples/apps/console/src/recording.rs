@@ -67,7 +67,7 @@ pub(crate) struct Event {
     /// For a counter, the value of the counter. For other events, the index of the note in the table of texts. A note
     /// is, for example, the pid of a process.
     pub(crate) value: u64,
-    /// Index of the track of the process that this event belongs to, or [`NONE`].
+    /// If the event belongs to a process, the index of this process's track. Otherwise [`NONE`].
     pub(crate) process: u32,
     /// Index of another event of the same track, or [`NONE`]. For the beginning of a slice, the other event is the
     /// beginning of the enclosing slice. For the end of a slice, the other event is the beginning of the same slice.

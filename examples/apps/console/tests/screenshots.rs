@@ -124,7 +124,7 @@ fn read(app: &mut App, connection: &mut Connection) -> Vec<(String, Value)> {
     replies
 }
 
-/// Leaves out the events of the live trace that the chart of a process does not need.
+/// Shortens the reply of a live trace: removes the events that the chart of a process does not need.
 fn short(request: &str, reply: &Value, is_chart: bool) -> Value {
     let mut reply = reply.clone();
     if request == "trace_events"

@@ -153,8 +153,8 @@ impl Pipeline {
         self.pieces.push(Piece::Merged { merge, count: shards.into(), request });
     }
 
-    /// Adds a command, or the part of a command that concerns one key. `command` is the index of the command name in
-    /// the list of all arguments of the batch. Each command of the batch has a different index.
+    /// Adds a whole command, or the part of a command for one key. `command` is the index of the command name in the
+    /// list of all arguments of the batch. Each command of the batch has a different index.
     fn push(&mut self, key: &[u8], args: Request, run: ShardFn, command: u32) -> u16 {
         let hash = hash(&self.hasher, key);
         // The table in the shard uses the lowest and the highest bits of the hash, so this selection uses the middle

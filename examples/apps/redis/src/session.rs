@@ -33,8 +33,8 @@ pub(crate) struct Session {
 
 impl Session {
     /// Returns an error if the present state of the client does not permit this command. A client of version 2 cannot
-    /// distinguish a reply from a message. Therefore a client of version 2 may only send a few commands while the
-    /// client is subscribed to a channel.
+    /// distinguish a reply from a message. Therefore, while a client of version 2 is subscribed to a channel, the
+    /// client may send only a few commands.
     pub(crate) fn allows(&self, spec: &Spec, args: Args<'_>) -> Result<(), Failure> {
         if self.resp3 || self.channels.is_empty() || matches!(spec.name, "ping" | "quit" | "subscribe" | "unsubscribe")
         {
@@ -45,7 +45,7 @@ impl Session {
     }
 }
 
-/// A call of a command that changes the state of the calling client or acts on other processes.
+/// A call of a command. The command changes the state of the calling client, or acts on other processes.
 #[derive(Debug)]
 pub(crate) struct SessionCall<'a> {
     pub(crate) args: Args<'a>,

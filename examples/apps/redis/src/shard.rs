@@ -35,7 +35,7 @@ pub(crate) struct Execute {
 // A message of two words needs no allocation in a mailbox or in a call.
 const _: () = assert!(size_of::<Execute>() == 16);
 
-/// One command, or the part of a command that concerns one key.
+/// One whole command, or the part of a command for one key.
 #[derive(Clone, Copy)]
 pub(crate) struct Op {
     /// The arguments of this command, as a range of the arguments of the batch. For a command with keys, the range

@@ -29,7 +29,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// Returns the name of the type that the command `TYPE` returns.
+    /// Returns the name of the value's type. The command `TYPE` returns this name.
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Self::String(_) => "string",

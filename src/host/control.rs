@@ -254,8 +254,9 @@ impl<M: Send + 'static> Control<M> {
     /// This function ignores an overflow policy that drops messages.
     ///
     /// # Errors
-    /// Returns the message if the process has exited, or if the mailbox accepts no messages. Also returns the message
-    /// if the mailbox is full and `waker` is `None`.
+    /// Returns the message in each of these cases:
+    /// - The process has exited, or the mailbox accepts no messages.
+    /// - The mailbox is full, and `waker` is `None`.
     pub(crate) fn push_or_wait(&self, message: M, mut waker: Option<Waker>) -> Result<Option<u64>, (SendErrorKind, M)> {
         match self.inbox.push_or_wait(self, message, &mut waker, || self.accepted()) {
             Ok((None, wakes)) => {

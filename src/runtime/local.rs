@@ -379,8 +379,8 @@ mod tests {
     use crate::Exit;
     use crate::platform::sync::OnceLock;
 
-    /// 4.7j: because of the list of the spawned processes, the memory of only a few exited processes stays allocated.
-    /// This is true even if no process is spawned after a burst.
+    /// 4.7j: the list of the spawned processes keeps the memory of only a few exited processes allocated. This is also
+    /// true if no process is spawned after a burst.
     #[test]
     fn the_memory_of_exited_processes_is_freed() {
         const BURST: usize = 10_000;

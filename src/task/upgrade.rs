@@ -209,8 +209,8 @@ impl<'a> Starting<'a> {
             }
         })
         .await;
-        // The new code is dropped before the trial period ends. The receiver of the new code then stores its unread
-        // messages for the receiver of the old code. A panic of the drop is caught.
+        // The new code is dropped before the trial period ends. The drop stores the messages that the new code
+        // has taken out and not read. Then the old code receives these messages. A panic of the drop is caught.
         let _ = drop_caught(next.take());
         exit
     }

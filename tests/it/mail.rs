@@ -40,7 +40,7 @@ fn a_pid_can_be_printed_and_parsed() {
     assert_eq!((stale.kind(), stale.into_message()), (SendErrorKind::NoProcess, 1));
 }
 
-/// A message that owns the mailbox of the next message.
+/// A message that owns a mailbox. The mailbox contains another message of this type.
 struct Nested {
     _next: Option<Mailbox<Nested>>,
     dropped: Arc<AtomicU64>,

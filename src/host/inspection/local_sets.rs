@@ -6,8 +6,8 @@ use crate::process::pid::Pid;
 
 /// Queue of a `LocalSet`.
 pub(crate) trait LocalSetQueue: Send + Sync {
-    /// Returns the number of runnable processes in the queue, and the pids of at most `most` of these processes.
-    /// Returns 0 if a thread runs the processes of the `LocalSet`.
+    /// Returns the number of runnable processes in the queue, and some of their pids. The length of the list of pids is
+    /// at most `most`. Returns 0 if a thread runs the processes of the `LocalSet`.
     fn ready_without_thread(&self, most: usize) -> (usize, Vec<Pid>);
 }
 
@@ -29,7 +29,8 @@ impl LocalSets {
         queues.push(queue);
     }
 
-    /// Returns the number of runnable processes that no thread runs, and the pids of at most `most` of these processes.
+    /// Returns the number of runnable processes that no thread runs, and some of their pids. The length of the list of
+    /// pids is at most `most`.
     pub(crate) fn ready_without_thread(&self, most: usize) -> (usize, Vec<Pid>) {
         // This function may drop the last reference to a queue. Each queued process owns a reference to its queue, so a
         // queue without other references contains no process.

@@ -73,7 +73,7 @@ mod track {
     pub(super) const UNIT_COUNT: u64 = 2;
 }
 
-/// Number of the only packet sequence.
+/// Id of the packet sequence. A trace has only one packet sequence.
 const SEQUENCE: u64 = 1;
 
 /// Track of a trace.

@@ -12,6 +12,10 @@
 //! that are aligned to their length and the allocator mimalloc, page faults took half of the time of the bench `sleep`.
 //! The index is needed for blocks that return to their slab, but not for blocks that stay in a magazine. If all blocks
 //! of a slab are free, the slab returns to the allocator. However, a limited number of spare slabs stays allocated.
+//!
+//! In an experiment, the magazines took single blocks from the system's allocator, and there were no slabs. With this
+//! simpler allocator, the CPU time was 1.31 times higher in the bench `create-1-exit`, and 1.24 times higher in
+//! `spawn-inside`. Therefore this file stays.
 
 #![allow(unsafe_code)]
 

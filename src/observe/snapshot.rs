@@ -160,7 +160,7 @@ pub struct BlockingPoolMetrics {
 ///
 /// The values do not include the following memory:
 ///
-/// - the queues of mailboxes, the local queues, the queue of the blocking pool, and the stacks of threads
+/// - the local queues, the read-ahead buffers of running processes, the queue of the blocking pool, and the stacks of threads
 /// - a process state of more than 1 KiB, and a payload of more than 1 KiB
 /// - the tables of names and groups, and the records of [`Host::last_exits`](crate::Host::last_exits)
 /// - the last messages of each process: see [`InspectOptions`](crate::observe::InspectOptions). The field
@@ -176,6 +176,9 @@ pub struct MemoryMetrics {
     pub blocks: usize,
     /// The pid table.
     pub pid_table: usize,
+    /// The queues of the mailboxes of all processes, and of the mailboxes without a process. If a message owns further
+    /// memory, for example a `Vec`, this memory is not included.
+    pub mailboxes: usize,
     /// The timer wheels.
     pub timers: usize,
     /// The global queue.
@@ -197,10 +200,11 @@ impl MemoryMetrics {
         self.by_structure().iter().map(|(_, bytes)| bytes).sum()
     }
 
-    fn by_structure(&self) -> [(&'static str, usize); 6] {
+    fn by_structure(&self) -> [(&'static str, usize); 7] {
         [
             ("blocks", self.blocks),
             ("pid_table", self.pid_table),
+            ("mailboxes", self.mailboxes),
             ("timers", self.timers),
             ("global_queue", self.global_queue),
             ("metrics", self.metrics),

@@ -219,10 +219,40 @@ fn timers_and_memory_are_counted() {
     // The first measured turn on a thread allocates the buckets of this thread.
     assert!(after.memory.metrics > before.memory.metrics);
     let memory = after.memory;
-    let sum = memory.blocks + memory.pid_table + memory.timers + memory.global_queue + memory.metrics + memory.traces;
+    let queues = memory.mailboxes + memory.timers + memory.global_queue;
+    let sum = memory.blocks + memory.pid_table + queues + memory.metrics + memory.traces;
     assert_eq!(memory.total(), sum);
     drop(sleepers);
     drop(rt);
+}
+
+/// 9.1c: the memory of the mailboxes contains the queue of a process, the queue of a bounded mailbox, and the queue of a
+/// mailbox without a process. The memory of a burst is freed after the burst was received.
+#[test]
+fn the_memory_of_mailboxes_is_counted() {
+    let rt = lone();
+    let mailboxes = || rt.metrics().memory.mailboxes;
+    let before = mailboxes();
+    let reader = async |mut ctx: Context<[u64; 4]>| -> Result<(), Exit> {
+        loop {
+            ctx.receive().await?;
+        }
+    };
+    let plain = rt.spawn(reader);
+    let bounded = rt.process().mailbox_capacity(MailboxCapacity::Reject(2_000)).spawn(reader).unwrap();
+    let (outside, mailbox) = rt.mailbox::<[u64; 4]>();
+    for address in [plain.address(), bounded.address(), outside] {
+        let begun = mailboxes();
+        for number in 0..1_000 {
+            address.send([number; 4]).unwrap();
+        }
+        let per_message = (mailboxes() - begun) as f64 / 1_000.0;
+        assert!((32.0..=96.0).contains(&per_message), "{per_message} bytes per message of 32 bytes");
+    }
+    drop(mailbox);
+    settle(&rt);
+    let after = mailboxes() - before;
+    assert!(after <= 10_000, "{after} bytes after the burst was received");
 }
 
 /// 9.1c: the memory of traces contains the rings of events, and the labels of processes. The rings of a trace stay

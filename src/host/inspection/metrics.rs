@@ -102,10 +102,11 @@ impl Host {
     pub fn metrics(&self) -> RuntimeMetrics {
         let shared = self.shared();
         let gauges = (shared.gauges)(&shared.place);
-        let mut processes = ProcessMetrics::default();
+        let (mut processes, mut mailboxes) = (ProcessMetrics::default(), 0);
         shared.pid_table.visit(|control| {
+            let figures = control.mailbox_figures();
+            mailboxes += figures.bytes;
             if let Some((head, _)) = process(control) {
-                let figures = control.mailbox_figures();
                 let yields = head.yields_if_any().map_or(0, |yields| yields.outstanding());
                 processes.add(head.state(), figures.messages, figures.signals, yields);
             }
@@ -126,6 +127,7 @@ impl Host {
             memory: MemoryMetrics {
                 blocks: alloc::bytes_held(),
                 pid_table: shared.pid_table.bytes(),
+                mailboxes,
                 timers: shared.timers.bytes(),
                 global_queue: gauges.global_queue_bytes,
                 metrics: shared.metrics.bytes(),

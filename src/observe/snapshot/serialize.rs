@@ -70,7 +70,7 @@ serialize_fields! {
         outstanding_yields,
     }
     BlockingPoolMetrics { threads, idle_threads, queue_depth }
-    MemoryMetrics { blocks, pid_table, timers, global_queue, metrics, traces }
+    MemoryMetrics { blocks, pid_table, mailboxes, timers, global_queue, metrics, traces }
 }
 
 /// Writes a struct with the fields of the counters.

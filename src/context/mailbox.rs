@@ -298,7 +298,7 @@ impl<M: Send + 'static> Mailbox<M> {
         self.front.unstash()
     }
 
-    /// If this turn is traced, records that messages are not received in the order in which they were sent.
+    /// Records that messages are not received in the order in which they were sent, if this turn is traced.
     fn trace_reorder(&self) {
         if Current::with(Current::is_traced) {
             let head = &self.me.control().head;

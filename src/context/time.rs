@@ -512,7 +512,7 @@ impl Host {
         Interval::new(self.sleep_until(first), every)
     }
 
-    /// Returns the sleep of a time limit. Inspections do not list the sleep of a time limit as an event that a process
+    /// Returns a sleep that ends when a time limit expires. Inspections do not list this sleep as an event that a process
     /// waits for.
     pub(crate) fn limit(&self, time: Duration) -> Sleep {
         Sleep::for_time(Sleeper::Outside(self.clone()), self.now(), time, None)

@@ -248,8 +248,8 @@ impl Shared {
     fn close_and_kill(&self) {
         self.advance(Phase::Closed);
         self.pid_table.close();
-        // The kill of a mailbox outside any process calls the waker of the mailbox's reader. A foreign waker may block
-        // until a process has exited. Therefore the processes are killed before the mailboxes.
+        // If `kill` is called for a mailbox without a process, `kill` calls the waker of the mailbox's reader. A foreign
+        // waker may block until a process has exited. Therefore the processes are killed before the mailboxes.
         let all = self.pid_table.all();
         let kill = |is_outside| {
             all.iter().filter(|control| control.head().is_outside() == is_outside).for_each(|control| control.kill());

@@ -14,8 +14,8 @@
 ///
 /// A blocked process waits for a command, a call or a sleep of this runtime. An idle process waits, but not for a
 /// command, a call or a sleep of this runtime. Any event and any wake-up makes a blocked or an idle process ready.
-/// There is one exception: if an async body does not await its mailbox, a message, a `Down` event or any other event in
-/// the mailbox does not wake the body. The body finds the event when the body awaits its mailbox.
+/// There is one exception. If an async body does not await its mailbox, an event in the mailbox does not wake the body.
+/// Examples of such events are a message and a `Down` event. The body finds the event when the body awaits its mailbox.
 ///
 /// A [suspended](crate::Host::suspend) process enters the state `Suspended` instead of `Running`. If the process runs,
 /// it enters the state `Suspended` after its step. Any event makes a suspended process `Ready`. A worker then takes the

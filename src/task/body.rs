@@ -417,8 +417,8 @@ where
         }
     }
 
-    /// Refuses every name of an entry point, because a body has only one entry point. If the entry has an input, the
-    /// input is dropped, because a body gets only its captured variables.
+    /// Returns an error if the spawn names an entry point, because a body has only one entry point. If the entry has an
+    /// input, the input is dropped, because a body gets only its captured variables.
     #[inline]
     fn init(self: Pin<&mut Self>, _: &SelfHandle<M>) -> Result<(), InitError> {
         match self.project() {

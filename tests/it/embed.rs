@@ -664,7 +664,7 @@ fn a_poll_of_a_guest_ends_after_one_long_step() {
 /// 8.1c: the future of a guest thread has a deadline, and many processes are runnable. When the deadline passes during
 /// a step, the thread detects this after the step.
 #[test]
-fn a_call_of_block_on_runs_no_step_after_the_deadline_of_its_future() {
+fn block_on_runs_no_step_after_the_deadline_of_its_future() {
     within(60, || {
         for blocks in [true, false] {
             let rt = none();

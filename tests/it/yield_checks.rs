@@ -99,8 +99,8 @@ fn a_yield_check_is_remembered_for_64_steps() {
     }
 }
 
-/// 9.2a: a poll of a `cooperative` future counts as a check, even if the inner future is pending. A poll of another
-/// future that uses the budget of the turn does not count as a check.
+/// 9.2a: a poll of a `cooperative` future counts as a check, even if the inner future is pending. Another
+/// future may also use the budget of the turn, but a poll of this other future does not count as a check.
 #[test]
 fn a_poll_of_a_cooperative_future_is_a_check() {
     for (what, expected) in [(Do::Cooperate, true), (Do::PollOnce, true), (Do::Nothing, false)] {

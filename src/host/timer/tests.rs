@@ -129,7 +129,7 @@ fn timers_fire_in_order_and_never_early() {
 }
 
 #[test]
-fn only_a_deadline_before_the_next_check_is_reported() {
+fn a_deadline_is_reported_only_if_it_is_before_the_next_check() {
     let f = Fixture::new();
     let (first, must_notify) = f.note(100, 1);
     assert!(must_notify);

@@ -365,7 +365,7 @@ impl<E: ?Sized + PidEntry, H: EntryHost> PidTable<E, H> {
         Some(LocalId { index, ..place })
     }
 
-    /// Drops the stocks of references. A closed table stores no stock any more.
+    /// Drops the references that the shards store for new entries. A closed table stores no such references any more.
     pub(crate) fn close(&self) {
         for shard in &self.shards {
             let mut fresh = shard.fresh.lock();

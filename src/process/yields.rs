@@ -536,8 +536,8 @@ impl Yields {
         let Some(shared) = self.table.get() else { return Err(Late::Unknown) };
         if from == Answerer::Completion && shared.states.answer(tag) {
             shared.answers.fetch_add(1, Ordering::Relaxed);
-            // The name of the command needs the lock. No caller on this path records the name: an observed process
-            // passes `Answerer::Observed`.
+            // This path does not hold the lock that protects the name of the command. No caller on this path records
+            // the name: an observed process passes `Answerer::Observed`.
             taken(&|| "");
             deliver(Answered::Event(tag), answer);
             return Ok(());

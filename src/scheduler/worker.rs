@@ -739,8 +739,10 @@ impl<T: Task> Worker<T> {
         waited
     }
 
-    /// Leaves the slot. Wakes another worker in three cases: tasks are in the queues of the slot or in the global
-    /// queue, this worker counted as searching, or a timekeeper is missing.
+    /// Leaves the slot. Wakes another worker in each of these cases:
+    /// - There are tasks in the queues of the slot or in the global queue.
+    /// - This worker was counted as a searching worker.
+    /// - The runtime has no timekeeper.
     ///
     /// The queued tasks stay in the queues of the slot, where other workers steal them. The next occupant of the slot
     /// continues with these tasks. If the tasks moved to the global queue instead, the order of the tasks would change.

@@ -85,8 +85,7 @@ async fn idle(mut ctx: Context<u8>) -> Result<(), Exit> {
     ctx.receive().await.map(drop)
 }
 
-/// A receiver that refuses every message. The error of this receiver returns a different message, not the refused
-/// message.
+/// A receiver that refuses every message. The returned error contains another message than the refused message.
 struct Liar;
 
 impl Deliver for Liar {

@@ -285,7 +285,7 @@ impl<T> Wheel<T> {
         self.bring_near(&mut budget)
     }
 
-    /// Moves entries from the map to their lists, if the levels cover their ticks. Returns false if the budget was too
+    /// Moves entries from the map to the lists of the levels, if the levels cover the ticks of these entries. Returns false if the budget was too
     /// small.
     fn bring_near(&mut self, budget: &mut usize) -> bool {
         while let Some((&(tick, _), &first)) = self.far.first_key_value() {

@@ -44,9 +44,7 @@
 //! process, a handler (except a blocking handler), or the future of [`Runtime::block_on`](crate::Runtime::block_on) or
 //! [`Runtime::run`](crate::Runtime::run). On any other thread, pass a [`Host`](crate::Host) to the function that has
 //! the same name with the suffix `_in`. Creating a socket fails if the thread has no runtime and the call passes no
-//! host. A thread in `block_on` or `run` may have to wait for one of the 48 slots of the runtime, which workers and
-//! guest threads share. Until the thread gets a slot, creating a socket on this thread also fails. An async function,
-//! such as `connect`, uses the runtime of the thread that first polls its future.
+//! host. An async function, such as `connect`, uses the runtime of the thread that first polls its future.
 //!
 //! A Rust value, for example a [`TcpStream`], owns the socket. A program can send this value in a message, and can use
 //! the value on any thread and in any executor. Dropping the value closes the socket. When a process is killed, its

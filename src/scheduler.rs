@@ -21,6 +21,8 @@ pub(crate) mod monitor;
 pub(crate) mod priority;
 pub(crate) mod queue;
 pub(crate) mod slot;
+#[cfg(feature = "net")]
+mod slotless;
 pub(crate) mod spawned;
 #[cfg(all(test, not(procession_loom)))]
 pub(crate) mod tests;
@@ -540,10 +542,13 @@ impl<T: Task> Scheduler<T> {
         is_needed && self.idle.timekeeper().is_none()
     }
 
-    /// If the calling thread acts as a worker, returns the scheduler of this worker.
+    /// If the calling thread acts as a worker, returns the scheduler of this worker. If the thread polls the own future
+    /// of a guest without a slot, returns the scheduler of this guest.
     #[cfg(feature = "net")]
     pub(crate) fn here() -> Option<Arc<Self>> {
-        Worker::<T>::here().map(|worker| Arc::clone(worker.scheduler()))
+        Worker::<T>::here()
+            .map(|worker| Arc::clone(worker.scheduler()))
+            .or_else(|| slotless::scheduler_here()?.downcast().ok())
     }
 
     /// If the calling thread acts as a worker of this scheduler, returns whether the step of this worker was handed

@@ -9,7 +9,7 @@
 //! | accept or open TCP connections | [`TcpListener`](crate::net::TcpListener), [`TcpStream`](crate::net::TcpStream); [`TcpSocket`](crate::net::TcpSocket) for options that must be set first |
 //! | send and receive datagrams | [`UdpSocket`](crate::net::UdpSocket), `UnixDatagram` |
 //! | use Unix domain sockets | `UnixListener`, `UnixStream` |
-//! | wait for a pipe, a terminal, or another descriptor | `Async` |
+//! | wait for a pipe, a terminal, or another descriptor (only on Unix) | `Async` |
 //! | wait for Ctrl-C or another signal | [`signal`](crate::signal) |
 //! | look up a name | [`lookup_host`](crate::net::lookup_host), or pass the name to `connect` or `bind` |
 //! | set another option of a socket | `options`, which returns the type `SockRef` of the crate [`socket2`] |

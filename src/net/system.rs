@@ -1,5 +1,7 @@
 //! The sockets of the operating system. All other files of `net` import the types of mio from this file. If a simulated
-//! network is added to the crate, each type of this file will be either a socket of the system or a simulated socket.
+//! network is added to the crate, each type of this file will be either a socket of the system or a simulated socket. A
+//! simulated network must then also replace the calls of `socket2` and of the standard library that create sockets:
+//! these calls are in `tcp/socket.rs`, in the folder `unix` and in `platform/poller/unix_accept.rs`.
 
 #[cfg(unix)]
 use std::io;

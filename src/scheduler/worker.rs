@@ -175,7 +175,7 @@ impl<T: Task> Worker<T> {
     /// Runs `f`. During this call, the thread does not act as a worker. Therefore the tasks that `f` wakes enter a
     /// shared queue. The woken tasks must not enter the local queues, because a long time may pass until this worker
     /// checks its local queues.
-    fn without_worker<R>(f: impl FnOnce() -> R) -> R {
+    pub(super) fn without_worker<R>(f: impl FnOnce() -> R) -> R {
         struct Back<T: Task>(Option<Rc<Worker<T>>>);
         impl<T: Task> Drop for Back<T> {
             fn drop(&mut self) {

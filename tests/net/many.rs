@@ -17,6 +17,7 @@ use crate::{on_two, pair, patience, round_trip, serve, with, within};
 /// 12.6e: a thousand listeners accept connections. Each listener has its own process.
 #[test]
 fn a_thousand_listeners_work() {
+    raise_limit();
     on_two(async |rt| {
         let mut addresses = Vec::new();
         for _ in 0..1_000 {
@@ -38,6 +39,7 @@ fn a_thousand_listeners_work() {
 /// never ends.
 #[test]
 fn a_shutdown_closes_a_thousand_connections() {
+    raise_limit();
     // The sleep and the deadline use timers of the same runtime. So if the machine is slow, both timers fire late.
     let late = Duration::from_secs(10) * patience();
     for (obeys, grace) in [(true, Duration::from_secs(60) * patience()), (false, Duration::from_millis(100))] {

@@ -1,5 +1,7 @@
 //! Ownership of sockets: sockets in messages, sockets of another runtime, and sockets of killed processes.
 
+use std::sync::Arc;
+
 use futures::executor::block_on;
 use futures::{AsyncReadExt, AsyncWriteExt};
 use procession::net::{TcpListener, TcpStream};
@@ -77,6 +79,44 @@ fn a_killed_process_closes_its_socket() {
         // While a child process of another test holds a copy of the listener, a connection still succeeds.
         while TcpStream::connect(address).await.is_ok() {}
         Ok(())
+    });
+}
+
+/// 12.4a: a thread in `block_on` creates and uses sockets, even if workers occupy all 48 slots. The sockets belong to
+/// the runtime of this `block_on`, also if a process of another runtime calls `block_on`.
+#[test]
+fn a_guest_without_a_slot_creates_sockets_of_its_runtime() {
+    within(60, || {
+        let full = Arc::new(with(48));
+        full.block_on(async {
+            let (one, two) = pair().await?;
+            full.spawn(move |_: Context| echo(two));
+            round_trip(&one, b"outside a slot").await
+        })
+        .unwrap();
+        let (other, inner) = (with(2), Arc::clone(&full));
+        let nested = other.spawn(async move |_: Context| inner.block_on(pair()));
+        let (stream, _peer) = block_on(nested).unwrap();
+        drop(full);
+        let error = block_on(async { (&stream).read(&mut [0; 1]).await }).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::NotConnected);
+        // After `block_on`, the thread has no runtime.
+        assert!(block_on(TcpListener::bind("127.0.0.1:0")).is_err());
+    });
+}
+
+/// 12.4a: the processes of a `LocalSet` create and use sockets.
+#[test]
+fn processes_of_a_local_set_use_sockets() {
+    within(60, || {
+        let rt = with(1);
+        let set = rt.local_set();
+        let used = set.spawn(async |ctx: Context| -> Result<(), Exit> {
+            let (one, two) = pair().await?;
+            ctx.spawn(move |_: Context| echo(two));
+            Ok(round_trip(&one, b"from a local process").await?)
+        });
+        set.block_on(used).unwrap();
     });
 }
 

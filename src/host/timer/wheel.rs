@@ -349,7 +349,7 @@ impl<T> Wheel<T> {
         Some((above | digit << width, level * SLOTS + digit as usize))
     }
 
-    /// Computes the list for an entry with this `tick` from the current tick of the wheel.
+    /// Returns the index of the list for an entry with this `tick`. The index depends on the current tick of the wheel.
     fn place(&self, tick: u64) -> usize {
         let differs = self.now ^ tick;
         if tick == u64::MAX || (differs >= SPAN && tick > self.now) {

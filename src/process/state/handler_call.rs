@@ -121,8 +121,8 @@ impl HandlerCall {
         self.runs.get()
     }
 
-    /// Returns whether a completion that is dropped now must be stored. `dropped` returns the identifier of the command
-    /// of this completion.
+    /// A destructor of a completion calls this function. Returns whether this destructor must store the completion.
+    /// `dropped` returns the identifier of the command of this completion.
     #[inline]
     pub(crate) fn keeps(&self, dropped: impl FnOnce() -> YieldId) -> bool {
         self.runs.get() && (thread::panicking() || self.own.get().is_some_and(|own| own == dropped()))

@@ -14,8 +14,8 @@
 //! *Active*: the process is queued or running. The run state does not distinguish between queued and running. The
 //! thread that changes *Idle* to *Active* queues the process, so only one thread at a time queues or runs the process.
 //! If a wake-up finds *Active*, the process may have checked for events before the event of this wake-up was written.
-//! Therefore, the wake-up sets *Notified*. The `wait` at the end of the turn then fails, and the thread that runs the
-//! process queues the process again.
+//! Therefore, the wake-up sets *Notified*. The `wait` at the end of the turn then fails. The process is then queued
+//! again, by the thread that runs the process.
 //!
 //! *Open*: the process waits, as in the state *Idle*. In contrast to *Idle*, the process waits for a message, and its
 //! mailbox slot is open. The thread that changes *Open* to *Active* obtains two rights: the thread may run the process,

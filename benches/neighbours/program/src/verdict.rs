@@ -37,8 +37,8 @@ impl Quantity {
     }
 }
 
-/// The runtime with which a bar compares procession. A bar is a limit for the ratio of the cost of procession to the
-/// cost of this runtime.
+/// The runtime with which a bar compares this crate. A bar is the maximum of a ratio: the cost of this crate, divided by
+/// the cost of the other runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Against {
     One(Runner),

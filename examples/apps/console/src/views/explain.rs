@@ -51,7 +51,7 @@ mod tests {
         let expected =
             ["deadlock of 2 processes:", "  <1.0.1> waits", "what to do: x", "", "2 processes", "running: y"];
         assert_eq!(screen(&app)[2..8], expected);
-        // The keys scroll to the last line.
+        // The view scrolls down to the last line.
         (0..9).for_each(|_| drop(app.handle_key(KeyCode::Down.into())));
         assert_eq!(screen(&app)[2..4], ["running: y", ""]);
         app.handle_key(KeyCode::Up.into());

@@ -105,7 +105,7 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// Returns whether a deadline has passed at the time `now`. The caller got this time from [`now`](Self::now).
     fn is_due(&self, now: Duration) -> bool;
 
-    /// Returns the same time as [`wait`](Self::wait). The timekeeper calls this method, and promises to check the
+    /// Returns the same value as [`wait`](Self::wait). The timekeeper calls this method, and promises to check the
     /// timers again when the returned time has elapsed. Therefore the driver must [call the
     /// scheduler](Scheduler::rearm) if a new deadline is earlier than the promised check. For a later deadline, no call
     /// is necessary. A call of [`stop_keeping_time`](Self::stop_keeping_time) ends the promise.

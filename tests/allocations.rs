@@ -385,7 +385,7 @@ fn a_sampler_of_increases_stores_one_number_for_each_process() {
     }
     let before = BYTES.load(Relaxed);
     let (mut sampler, peak) = peak_of(|| rt.sample_increases(ProcessCount::MailboxLen));
-    // The difference of one byte for each process is room for other allocations of the test program.
+    // The division rounds down. Therefore other allocations of the test program may add up to one byte per process.
     let bytes_each = |bytes: isize| bytes / PROCESSES as isize;
     assert_eq!(bytes_each(BYTES.load(Relaxed) - before), 16, "between the calls");
     assert!(bytes_each(peak) <= 64, "{peak} bytes for the first snapshot");

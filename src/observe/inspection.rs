@@ -350,7 +350,8 @@ pub enum WaitsFor {
         /// the dropped sleep. `None` in the common entry.
         line: Option<&'static Location<'static>>,
     },
-    /// Free space in the mailbox of another process: see [`Address::send_wait`](crate::Address::send_wait).
+    /// The process waits for free space in the mailbox of another process: see
+    /// [`Address::send_wait`](crate::Address::send_wait).
     Room {
         /// Process with the full mailbox.
         receiver: Pid,

@@ -88,8 +88,8 @@ impl Depot {
     }
 }
 
-/// The cache of one thread for one size. The alignment ensures that the cache does not cross a boundary between cache
-/// lines.
+/// The cached blocks of one thread for one block size. Because of the alignment, a value of this type lies in one cache
+/// line.
 #[repr(align(32))]
 struct Shelf {
     loaded: Blocks,

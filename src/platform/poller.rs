@@ -47,7 +47,7 @@ pub(crate) enum Wait {
 pub(crate) struct SocketWait<'a> {
     /// Waker of the task that has polled the operation.
     pub(crate) waker: &'a Waker,
-    /// Number of the descriptor or of the socket in the system.
+    /// The number by which the system identifies the descriptor or the socket.
     pub(crate) descriptor: u64,
     /// True if the operation waits until the socket is writable. False if the operation waits until the socket can be
     /// read or can accept a connection.

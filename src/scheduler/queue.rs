@@ -242,7 +242,7 @@ impl<T> Queues<T> {
         looks
     }
 
-    /// Returns the unattended slot from which a worker of this slot steals next. `has_tasks` says whether a slot is
+    /// Returns the next unattended slot from which the worker of these queues steals. `has_tasks` says whether a slot is
     /// unattended and has tasks. The function begins with the slot after the last result, so successive calls return
     /// the unattended slots one after the other.
     pub(crate) fn next_unattended(&self, has_tasks: impl Fn(&usize) -> bool) -> Option<usize> {

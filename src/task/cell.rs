@@ -548,8 +548,8 @@ pub(crate) fn create<X: Machine, S: Schedule>(
         unsafe { CellBase::<X::Message, X::Output, S>::allocate(Cell::<X, S>::KIND, X::KEEPS_ITSELF, schedule, parts) };
     // SAFETY: `at` points to the header of a new cell of this type, and has the provenance of the whole cell. Therefore
     // the place is in the memory of the cell, and is aligned for a machine. No other code accesses the machine, because
-    // the machine is accessed only with the right to run the process. No right to run this process exists yet: the run
-    // state was active from the beginning, and a wake-up of an active process creates no right to run the process.
+    // the machine is accessed only with the right to run the process. This right does not exist yet: the run state was
+    // active from the beginning, and a wake-up of an active process does not create the right to run the process.
     unsafe { Cell::<X, S>::machine_at(at).write(machine) };
     if X::KEEPS_ITSELF {
         // SAFETY: `at` points to the header of a cell of this type, and has the provenance of the whole cell. The

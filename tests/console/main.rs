@@ -1032,10 +1032,10 @@ fn a_tcp_client_needs_the_token() {
 }
 
 /// 9.6a: clients that do not send the token cannot prevent other clients from attaching. If a new client exceeds the
-/// maximum number of clients, the server closes the oldest connection without a token. The server does not close the
-/// connection of a client that has sent the token.
+/// maximum number of clients, the server closes a connection. This connection is the oldest of the connections whose
+/// clients have not sent the token. The server never closes the connection of a client that has sent the token.
 #[test]
-fn a_tcp_client_takes_the_place_of_the_oldest_client_without_the_token() {
+fn a_new_tcp_client_replaces_the_oldest_client_that_has_not_sent_the_token() {
     within(60, || {
         let rt = Runtime::builder().workers(0).console_tcp(([127, 0, 0, 1], 0), TOKEN).build().unwrap();
         let connect = || {

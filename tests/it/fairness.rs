@@ -99,8 +99,9 @@ fn most_between_turns(workers: usize, greedy: impl Fn(&Host, Steps) + Send + Syn
     })
 }
 
-/// Asserts that the number of greedy steps between two turns of a modest process is at most the bound that this
-/// function computes. A greedy process may take `each` steps per turn, and all greedy processes may be on one worker.
+/// Computes a bound for the number of steps that greedy processes take between two turns of another process. Asserts
+/// that the measured number is at most this bound. A greedy process may take `each` steps per turn, and all greedy
+/// processes may be on one worker.
 fn check(what: &str, each: u64, greedy: impl Fn(&Host, Steps) + Send + Sync + Clone + 'static) {
     for workers in WORKERS {
         let most = most_between_turns(workers, greedy.clone());

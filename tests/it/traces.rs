@@ -529,7 +529,7 @@ fn a_blocking_writer_delays_no_worker() {
 
 /// 9.3d: a trace has no mark of the events that were lost during an earlier trace.
 #[test]
-fn a_trace_has_no_mark_of_the_losses_of_an_earlier_trace() {
+fn a_trace_does_not_report_the_losses_of_an_earlier_trace() {
     within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let (release, blocks) = mpsc::channel();

@@ -231,7 +231,8 @@ async fn drain(stream: TcpStream, count: Arc<AtomicU64>) {
     flooded(stream, Reads::Read, count, never).await.unwrap();
 }
 
-/// 12.6c: a future of `spawn_future` reads from a flooded connection. The only worker still runs processes.
+/// 12.6c: a future of `spawn_future` reads from a flooded connection. The runtime has only one worker, and
+/// this worker also runs processes in the meantime.
 #[test]
 fn a_flooded_future_without_a_process_does_not_starve_processes() {
     within(60, || {

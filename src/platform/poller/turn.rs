@@ -12,8 +12,8 @@
 //!
 //! Several threads may call the poller, but the system reports each wake-up of the poller to only one of these calls.
 //! Each wake-up is meant for the timekeeper. However, two other calls may receive the wake-up: a call that does not
-//! wait, and the wait of the helper thread. If a call other than the wait of the timekeeper receives the wake-up, the
-//! call records the wake-up, and the next wait of the timekeeper ends immediately. Without the record, the wake-up
+//! wait, and the wait of the helper thread. In these two cases, the receiving call records the wake-up, and the next
+//! wait of the timekeeper ends immediately. Without the record, the wake-up
 //! could be lost: the timekeeper checks for wake-ups just before this wake-up, and then waits.
 
 use std::time::Duration;

@@ -98,7 +98,7 @@ impl Trace {
         None
     }
 
-    /// Returns the text of the last `most` lines.
+    /// Returns the text of the last lines. The number of lines is at most `most`.
     pub(super) fn last(&self, most: usize) -> String {
         let lines = self.0.lock();
         let left_out = lines.last.len().saturating_sub(most);

@@ -15,7 +15,7 @@ fn comes_after(new_tasks: &NewTasks<u32>, item: u32) -> u32 {
 
 /// 4.2a: the newest new task is first, but the oldest task does not starve.
 #[test]
-fn the_newest_task_is_first_but_every_1024th_task_is_the_oldest() {
+fn the_newest_task_is_taken_first_and_each_1024th_pop_takes_the_oldest_task() {
     let (new_tasks, _remote) = NewTasks::new();
     for n in 0..3 {
         assert_eq!(new_tasks.push(n), Ok(n as usize + 1));

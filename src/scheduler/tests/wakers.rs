@@ -103,7 +103,7 @@ fn a_timekeeper_without_a_fast_monitor_wakes_a_worker_before_it_calls_wakers() {
 #[test]
 fn each_call_of_wakers_has_its_own_step_number() {
     let scheduler = Scheduler::<Job>::new(options(1), Moved::default(), Arc::new(Metrics::new(SLOTS))).unwrap();
-    // A guest occupies the slot, so a hand-over changes no count of worker threads.
+    // A guest occupies the slot, so a hand-over does not change the counts of worker threads.
     scheduler.worker_slots[0].initialize(true);
     let numbers = [(); 3].map(|()| {
         scheduler.worker_slots[0].begins_user_code();

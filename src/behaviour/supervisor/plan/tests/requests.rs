@@ -23,8 +23,8 @@ fn children_can_be_added_and_stopped_and_restarted_and_removed() {
     assert_eq!((plan.stop(0), plan.remove(77)), (Some(ExitAction::Forgotten), Some(ExitAction::Forgotten)));
 }
 
-/// In a one-for-one supervisor, a requested stop of a child delays no other child. With the other strategies, and if
-/// the supervisor exits, the children are stopped one at a time.
+/// In a one-for-one supervisor, a requested stop of a child delays no other child. In two cases,
+/// the children are stopped one at a time: the supervisor has another strategy, or the supervisor exits.
 #[test]
 fn a_requested_stop_delays_other_children_only_in_a_group() {
     for strategy in [Strategy::OneForOne, Strategy::OneForAll, Strategy::RestForOne] {

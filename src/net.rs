@@ -128,8 +128,8 @@ pub(crate) mod udp;
 #[cfg(unix)]
 pub mod unix;
 
-/// The crate `socket2` in version 0.6. Each function `options` in this module returns a type of the crate `socket2`. A program that uses
-/// this module needs no separate dependency on `socket2`.
+/// The crate `socket2` in version 0.6. Each method `options` of a socket returns a type of this crate. A program that
+/// uses this module needs no separate dependency on `socket2`.
 pub use socket2;
 
 #[cfg(unix)]

@@ -488,8 +488,8 @@ impl Builder {
     ///
     /// A runtime has 48 slots. Each worker, each guest thread and each [replacement
     /// thread](Self::max_replacement_threads) takes one slot. A guest thread is a thread inside [`Runtime::run`] or
-    /// [`Runtime::block_on`]. While all slots are in use, a further guest thread runs no processes, and can create
-    /// sockets only with a [`Host`]. While all slots are in use, no thread replaces a blocked worker. With more than 48
+    /// [`Runtime::block_on`]. While all slots are in use, a further guest thread runs no processes, and no
+    /// thread replaces a blocked worker. With more than 48
     /// workers, [`build`](Self::build) returns [`BuildError::TooManyWorkers`]. A program that needs more threads builds
     /// several runtimes.
     pub fn workers(mut self, count: usize) -> Self {

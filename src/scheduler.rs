@@ -542,13 +542,14 @@ impl<T: Task> Scheduler<T> {
         is_needed && self.idle.timekeeper().is_none()
     }
 
-    /// If the calling thread acts as a worker, returns the scheduler of this worker. If the thread polls the own future
-    /// of a guest without a slot, returns the scheduler of this guest.
+    /// If the calling thread polls the own future of a guest without a slot, returns the scheduler of this guest. If
+    /// the thread acts as a worker, returns the scheduler of this worker. If both conditions are true, the inner one of
+    /// the two calls decides.
     #[cfg(feature = "net")]
     pub(crate) fn here() -> Option<Arc<Self>> {
-        Worker::<T>::here()
-            .map(|worker| Arc::clone(worker.scheduler()))
-            .or_else(|| slotless::scheduler_here()?.downcast().ok())
+        slotless::scheduler_here(Worker::<T>::address_here())
+            .and_then(|scheduler| scheduler.downcast().ok())
+            .or_else(|| Worker::<T>::here().map(|worker| Arc::clone(worker.scheduler())))
     }
 
     /// If the calling thread acts as a worker of this scheduler, returns whether the step of this worker was handed

@@ -254,6 +254,8 @@ fn only_these_files_read_the_state_of_the_thread() {
             "host::registry::receiver",
             "host::trace",
             "net::backend",
+            "observe::metrics",
+            "observe::trace",
             "process::catch",
             "process::pid::text",
             "process::state::budget",

@@ -512,8 +512,8 @@ impl Host {
         Interval::new(self.sleep_until(first), every)
     }
 
-    /// Returns a sleep that ends when a time limit expires. Inspections do not list this sleep as an event that a process
-    /// waits for.
+    /// Returns a sleep that ends when a time limit expires. Inspections do not list this sleep as an event that a
+    /// process waits for.
     pub(crate) fn limit(&self, time: Duration) -> Sleep {
         Sleep::for_time(Sleeper::Outside(self.clone()), self.now(), time, None)
     }

@@ -370,8 +370,8 @@ struct Effect {
     is_killed: bool,
 }
 
-/// Applies the exit of the process `from` to `peer`. The function `verdict` decides the effect on `peer`. If the exit of
-/// `peer` has begun, `peer` does not receive the exit of `from`.
+/// Applies the exit of the process `from` to `peer`. The function `verdict` decides the effect on `peer`. If the exit
+/// of `peer` has begun, `peer` does not receive the exit of `from`.
 ///
 /// If `peer` was already killed, `peer` counts as a receiver of the exit in only one case: a link has killed `peer`
 /// with a failure. In this case, `peer` itself exits with this failure, and thus reports a failure. If `peer` was

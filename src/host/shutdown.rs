@@ -29,8 +29,8 @@ use crate::process::exit::Reason;
 use crate::process::state::Ref;
 
 /// Time for which a shutdown waits after the deadline. During this time, the workers finish short steps, and the killed
-/// processes exit. If a killed process has exited when this time ends, the shutdown waits for this time once more. Without
-/// this time, the shutdown could not distinguish a short step from a step that never returns.
+/// processes exit. If a killed process has exited when this time ends, the shutdown waits for this time once more.
+/// Without this time, the shutdown could not distinguish a short step from a step that never returns.
 pub(crate) const SHUTDOWN_GRACE: Duration = Duration::from_millis(10);
 
 impl Host {
@@ -248,8 +248,8 @@ impl Shared {
     fn close_and_kill(&self) {
         self.advance(Phase::Closed);
         self.pid_table.close();
-        // If `kill` is called for a mailbox without a process, `kill` calls the waker of the mailbox's reader. A foreign
-        // waker may block until a process has exited. Therefore the processes are killed before the mailboxes.
+        // If `kill` is called for a mailbox without a process, `kill` calls the waker of the mailbox's reader. A
+        // foreign waker may block until a process has exited. Therefore the processes are killed before the mailboxes.
         let all = self.pid_table.all();
         let kill = |is_outside| {
             all.iter().filter(|control| control.head().is_outside() == is_outside).for_each(|control| control.kill());

@@ -18,6 +18,8 @@ use crate::observe::trace::flight::FlightRecorder;
 use crate::platform::sync::tally::Ordering::Relaxed;
 use crate::platform::sync::tally::{AtomicU64, AtomicUsize, Ordering, fence};
 use crate::platform::sync::{Arc, CachePadded, TallyLock, thread_local};
+use crate::process::state::current::Current;
+use crate::process::state::skipped_turn::SkippedTurn;
 
 mod sampling;
 mod slot_counts;
@@ -213,6 +215,8 @@ fn first_tick() -> u32 {
 pub(crate) struct SlotGuard {
     metrics: Arc<Metrics>,
     before: CurrentSlot,
+    /// The last skipped turn in the slot `before`.
+    last_skipped: SkippedTurn,
     /// The guard is not `Send`, because the guard must be dropped on the thread that created the guard.
     _here: PhantomData<*const ()>,
 }
@@ -275,12 +279,10 @@ impl Metrics {
     /// Panics if no slot has this number.
     pub(crate) fn enter(self: &Arc<Self>, slot: usize) -> SlotGuard {
         let entered = CurrentSlot { metrics: self.address(), slot, counts: Some(self.slots[slot]) };
-        // The previous thread in the slot must not count turns as discarded any more.
-        if self.recorder.is_on() {
-            self.recorder.period().end();
-        }
         let before = HERE.with(|here| here.entered.replace(entered));
-        SlotGuard { metrics: Arc::clone(self), before, _here: PhantomData }
+        // The last skipped turn belongs to the slot that the thread was in until now.
+        let last_skipped = Current::with(|current| current.replace_last_skipped(SkippedTurn::NONE));
+        SlotGuard { metrics: Arc::clone(self), before, last_skipped, _here: PhantomData }
     }
 
     /// If this thread is in a slot of this runtime, calls `f` with the number and the counters of the slot.
@@ -575,6 +577,7 @@ impl Drop for SlotGuard {
     fn drop(&mut self) {
         // The access fails only if this thread is exiting and has dropped its thread-locals.
         let left = HERE.try_with(|here| here.entered.replace(self.before));
+        let _ = Current::try_with(|current| current.replace_last_skipped(self.last_skipped));
         debug_assert!(left.is_err() || left.is_ok_and(|left| left.metrics == self.metrics.address()));
     }
 }

@@ -160,7 +160,9 @@ pub struct BlockingPoolMetrics {
 ///
 /// The values do not include the following memory:
 ///
-/// - the local queues, the read-ahead buffers of running processes, the queue of the blocking pool, and the stacks of threads
+/// - the local queues, the queue of the blocking pool, and the stacks of threads
+/// - the messages that a receiver has taken out of the queue in advance or has stashed, the signals, and the messages
+///   of senders that wait for free space
 /// - a process state of more than 1 KiB, and a payload of more than 1 KiB
 /// - the tables of names and groups, and the records of [`Host::last_exits`](crate::Host::last_exits)
 /// - the last messages of each process: see [`InspectOptions`](crate::observe::InspectOptions). The field

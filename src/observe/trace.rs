@@ -37,7 +37,7 @@ use crate::observe::trace::options::Filter;
 use crate::observe::trace::ring::{Record, Ring};
 use crate::platform::clock::Instant;
 use crate::platform::sync::tally::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use crate::platform::sync::{OnceLock, TallyLock, thread_local};
+use crate::platform::sync::{CachePadded, OnceLock, TallyLock, thread_local};
 use crate::process::state::skipped_turn::{SkipPeriod, SkippedTurn};
 
 /// Default number of records in a ring. One record has 32 bytes.
@@ -231,7 +231,7 @@ pub(crate) struct Recorder {
     /// Whether only the events of some processes are recorded.
     is_partial: AtomicBool,
     /// Until this period ends, a worker may discard turns without a complete check.
-    period: SkipPeriod,
+    period: CachePadded<SkipPeriod>,
     /// Whether the closure that was passed to [`paused`](Self::paused) runs. During this time, a call of `permit` has
     /// no effect.
     is_paused: AtomicBool,
@@ -263,7 +263,7 @@ impl Recorder {
             labels: TallyLock::new(Names::new()),
             filters: TallyLock::new(Vec::new()),
             is_partial: AtomicBool::new(false),
-            period: SkipPeriod::new(),
+            period: CachePadded(SkipPeriod::new()),
             is_paused: AtomicBool::new(false),
             changes: TallyLock::new(()),
             overflow: TallyLock::new(Vec::new()),
@@ -321,8 +321,9 @@ impl Recorder {
         &self.period
     }
 
-    /// Counts the turn that begins now as discarded, if the period of `skipped` is the present period. The result is
-    /// false if the period has ended. In this case, the caller does the [complete check](Metrics::discards_turn).
+    /// Counts the turn that begins now as discarded, if the period of `skipped` is the present period. The caller is in
+    /// the slot of `skipped`. The result is false if the period has ended. In this case, the caller does the [complete
+    /// check](Metrics::discards_turn).
     #[inline]
     pub(crate) fn discards_again(&self, skipped: SkippedTurn) -> bool {
         let is_present = self.period.is(skipped.period);
@@ -445,8 +446,8 @@ pub(crate) enum EventKind {
 
 impl Metrics {
     /// Checks whether the turn that begins now is discarded, because the worker on this thread has reached its limit
-    /// and `may_discard` returns true. In this case, counts the turn as discarded. If the result is `None`, the turn may
-    /// still not be recorded, for example because no session exists.
+    /// and `may_discard` returns true. In this case, counts the turn as discarded. If the result is `None`, the turn
+    /// may still not be recorded, for example because no session exists.
     #[inline]
     pub(crate) fn discards_turn(&self, may_discard: impl FnOnce() -> bool) -> Option<SkippedTurn> {
         let (recorder, slot) = (self.recorder(), self.worker()?);
@@ -550,6 +551,7 @@ impl EventKind {
 mod tests {
     use super::*;
     use crate::platform::sync::Arc;
+    use crate::process::state::current::Current;
 
     #[test]
     fn a_packed_entry_is_unpacked_without_loss() {
@@ -582,17 +584,29 @@ mod tests {
         assert_eq!(TraceEntry::unpack([0, 200, 0, 0]), None);
     }
 
-    /// The short check of the previous thread in the slot must fail: see `skipped_turn.rs`.
+    /// A thread counts a discarded turn in the ring of its present slot, although it was in another slot before.
     #[test]
-    fn a_thread_that_enters_a_slot_during_a_trace_ends_the_period() {
-        let metrics = Arc::new(Metrics::new(1));
+    fn the_last_skipped_turn_belongs_to_the_present_slot() {
+        let metrics = Arc::new(Metrics::new(2));
         let recorder = metrics.recorder();
         recorder.sessions.fetch_add(1, Ordering::SeqCst);
-        recorder.workers[0].get_or_init(|| recorder.new_ring());
-        let skipped = SkippedTurn { period: recorder.period.number(), slot: 0 };
-        assert!(recorder.discards_again(skipped));
-        let _slot = metrics.enter(0);
-        assert!(!recorder.discards_again(skipped));
+        let rings = [0, 1].map(|slot| recorder.workers[slot].get_or_init(|| Ring::new(1, 0)));
+        let discards_again = || Current::with(|current| recorder.discards_again(current.last_skipped()));
+        let begin = || {
+            assert!(!discards_again());
+            let skipped = metrics.discards_turn(|| true).expect("the ring has no room");
+            Current::with(|current| current.replace_last_skipped(skipped));
+            assert!(discards_again());
+        };
+        let outer = metrics.enter(0);
+        begin();
+        let inner = metrics.enter(1);
+        begin();
+        drop(inner);
+        assert!(discards_again());
+        drop(outer);
+        assert!(!discards_again());
+        assert_eq!(rings.map(Ring::lost), [3, 2]);
     }
 
     #[test]

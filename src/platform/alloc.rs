@@ -58,7 +58,7 @@ static DEPOTS: [TallyLock<Depot>; SIZES] = {
     depots
 };
 
-/// Converts a block size to bytes.
+/// Returns the size in bytes of a block of this size class.
 #[inline]
 const fn bytes(size: usize) -> usize {
     (size + 1) * LINE

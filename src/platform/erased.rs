@@ -82,9 +82,10 @@ impl Erased {
         let this = ManuallyDrop::new(self);
         if inline::<T>() {
             // SAFETY: `read` needs a valid, aligned pointer to a `T`, and the `T` must not be used again in its old
-            // place. The check with `is` has shown that the value is a `T`. `inline::<T>()` was also true in `new`, so `new` wrote the
-            // value to this address. `this` is not dropped or used again. The value is `Send`, so another thread may
-            // have written the value. In this case, the transfer of `self` to this thread made that write visible.
+            // place. The check with `is` has shown that the value is a `T`. `inline::<T>()` was also true in `new`, so
+            // `new` wrote the value to this address. `this` is not dropped or used again. The value is `Send`, so
+            // another thread may have written the value. In this case, the transfer of `self` to this thread made that
+            // write visible.
             Ok(unsafe { this.storage.as_ptr().cast::<T>().read() })
         } else {
             // SAFETY: `read` needs a valid, aligned pointer to a `NonNull<T>`. The check with `is` has

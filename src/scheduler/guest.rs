@@ -378,26 +378,16 @@ impl<T: Task> GuestSlot<T> {
     }
 
     /// Runs `f` while this thread acts as the guest's worker. Therefore the tasks that `f` wakes enter the queues of
-    /// this worker.
+    /// this worker. If the guest has no slot, only the creation of a socket uses the guest's scheduler.
     fn inside<R>(&mut self, f: impl FnOnce() -> R) -> R {
         #[cfg(feature = "net")]
         if self.worker.is_none() {
-            return self.inside_without_slot(f);
+            let scheduler = Arc::<Scheduler<T>>::clone(&self.scheduler);
+            return slotless::with_scheduler(scheduler, Worker::<T>::address_here(), f);
         }
         let Some(worker) = ActingGuest::new(self) else { return f() };
         worker.enter_own_future();
         f()
-    }
-
-    /// Runs `f` if the guest has no slot. If the thread is a worker of another scheduler, the thread does not act as this
-    /// worker during the call. Otherwise a new socket would belong to this other scheduler.
-    #[cfg(feature = "net")]
-    fn inside_without_slot<R>(&self, f: impl FnOnce() -> R) -> R {
-        if Worker::<T>::here().is_some_and(|worker| Arc::ptr_eq(worker.scheduler(), &self.scheduler)) {
-            return f();
-        }
-        let scheduler = Arc::<Scheduler<T>>::clone(&self.scheduler);
-        slotless::with_scheduler(scheduler, || Worker::<T>::without_worker(f))
     }
 
     /// Checks the sockets without blocking. Does nothing if there is no poller, or if the last check was less than

@@ -242,8 +242,8 @@ impl<T> Queues<T> {
         looks
     }
 
-    /// Returns the next unattended slot from which the worker of these queues steals. `has_tasks` says whether a slot is
-    /// unattended and has tasks. The function begins with the slot after the last result, so successive calls return
+    /// Returns the next unattended slot from which the worker of these queues steals. `has_tasks` says whether a slot
+    /// is unattended and has tasks. The function begins with the slot after the last result, so successive calls return
     /// the unattended slots one after the other.
     pub(crate) fn next_unattended(&self, has_tasks: impl Fn(&usize) -> bool) -> Option<usize> {
         let start = self.last_unattended.get() + 1;

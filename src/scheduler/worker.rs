@@ -175,7 +175,7 @@ impl<T: Task> Worker<T> {
     /// Runs `f`. During this call, the thread does not act as a worker. Therefore the tasks that `f` wakes enter a
     /// shared queue. The woken tasks must not enter the local queues, because a long time may pass until this worker
     /// checks its local queues.
-    pub(super) fn without_worker<R>(f: impl FnOnce() -> R) -> R {
+    fn without_worker<R>(f: impl FnOnce() -> R) -> R {
         struct Back<T: Task>(Option<Rc<Worker<T>>>);
         impl<T: Task> Drop for Back<T> {
             fn drop(&mut self) {
@@ -184,6 +184,12 @@ impl<T: Task> Worker<T> {
         }
         let _back = Back(T::current().with(|here| here.take()));
         f()
+    }
+
+    /// Returns the address of the worker that this thread acts as.
+    #[cfg(feature = "net")]
+    pub(super) fn address_here() -> Option<usize> {
+        T::current().with(|here| here.borrow().as_ref().map(|worker| Rc::as_ptr(worker) as usize))
     }
 
     #[cfg(feature = "net")]

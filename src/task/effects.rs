@@ -104,8 +104,8 @@ impl<'a> Around<'a> {
     ///
     /// For most turns of a busy worker with a trace, this function returns true after a [short
     /// check](crate::process::state::skipped_turn). Therefore, this function is separate from `permit_step`, and its
-    /// compiled code calls no other function. A function with calls pushes more registers to the stack (benchmark
-    /// `ping-pong` with a trace).
+    /// compiled code calls no other function before it returns. A function with calls pushes more registers to the
+    /// stack (benchmark `ping-pong` with a trace).
     #[cold]
     #[inline(never)]
     pub(super) fn skips_turn(&self, flags: &mut u16) -> bool {
@@ -127,7 +127,7 @@ impl<'a> Around<'a> {
         // If a trace selects only some processes, the messages of these processes are recorded, even if this function
         // skips the turn of the sender. Therefore, in this case, the turn is not noted as skipped.
         if !shared.metrics.recorder().is_partial() {
-            self.current.set_last_skipped(skipped);
+            self.current.replace_last_skipped(skipped);
             self.current.note_skipped();
         }
         self.skip_turn(flags)

@@ -226,8 +226,8 @@ fn timers_and_memory_are_counted() {
     drop(rt);
 }
 
-/// 9.1c: the memory of the mailboxes contains the queue of a process, the queue of a bounded mailbox, and the queue of a
-/// mailbox without a process. The memory of a burst is freed after the burst was received.
+/// 9.1c: the memory of the mailboxes contains the queue of a process, the queue of a bounded mailbox, and the queue of
+/// a mailbox without a process. The memory of a burst is freed after the burst was received.
 #[test]
 fn the_memory_of_mailboxes_is_counted() {
     let rt = lone();

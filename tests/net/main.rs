@@ -1,5 +1,5 @@
 //! Tests of the sockets, one file per theme. All connections and packets use the loopback interface. A test that counts
-//! descriptors or threads, sets a limit, or raises a signal runs in its own operating system process (see
+//! descriptors or threads, lowers a limit, or raises a signal runs in its own operating system process (see
 //! `subprocess`).
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, clippy::let_underscore_future)]

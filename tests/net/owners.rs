@@ -1,6 +1,7 @@
 //! Ownership of sockets: sockets in messages, sockets of another runtime, and sockets of killed processes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::executor::block_on;
 use futures::{AsyncReadExt, AsyncWriteExt};
@@ -102,6 +103,36 @@ fn a_guest_without_a_slot_creates_sockets_of_its_runtime() {
         assert_eq!(error.kind(), std::io::ErrorKind::NotConnected);
         // After `block_on`, the thread has no runtime.
         assert!(block_on(TcpListener::bind("127.0.0.1:0")).is_err());
+    });
+}
+
+/// 12.4a: the future of `run` creates sockets, even if workers occupy all 48 slots. After a panic of the future of
+/// `block_on`, the thread has no runtime.
+#[test]
+fn the_future_of_a_guest_without_a_slot_may_panic_or_be_polled_by_another_executor() {
+    within(60, || {
+        let full = with(48);
+        let (one, _two) = block_on(full.run(pair())).unwrap();
+        drop(one);
+        let panics = std::panic::AssertUnwindSafe(|| full.block_on(async { panic!("in the future of `block_on`") }));
+        std::panic::catch_unwind(panics).unwrap_err();
+        assert!(block_on(TcpListener::bind("127.0.0.1:0")).is_err());
+    });
+}
+
+/// 4.7h: a step calls `block_on` of another runtime, all slots of this other runtime are in use, and the future of this
+/// `block_on` calls `block_in_place`. Then another thread runs the other processes of the step's worker.
+#[test]
+fn block_in_place_in_a_guest_without_a_slot_hands_over_the_outer_worker() {
+    within(60, || {
+        let full = Arc::new(with(48));
+        let rt = Runtime::builder().workers(1).long_step_threshold(Duration::MAX).build().unwrap();
+        let step = rt.spawn(async move |ctx: Context| {
+            let (ran, has_run) = std::sync::mpsc::channel();
+            ctx.spawn(async move |_: Context| ran.send(()));
+            full.block_on(async { block_in_place(|| has_run.recv()) })
+        });
+        block_on(step).expect("the other process runs");
     });
 }
 

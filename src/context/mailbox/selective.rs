@@ -152,7 +152,7 @@ pub(crate) enum NotTaken<M> {
 struct LookedAt {
     /// Number of urgent messages that were already passed to `pick`.
     urgent: usize,
-    /// Number of messages in the read-ahead buffer. Only the messages that were already passed to `pick` are counted.
+    /// Number of messages of the read-ahead buffer that were already passed to `pick`.
     ahead: usize,
     /// In a bounded queue, each message has a number. All messages with a number below this value were already passed
     /// to `pick`.

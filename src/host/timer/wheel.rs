@@ -285,8 +285,8 @@ impl<T> Wheel<T> {
         self.bring_near(&mut budget)
     }
 
-    /// Moves entries from the map to the lists of the levels, if the levels cover the ticks of these entries. Returns false if the budget was too
-    /// small.
+    /// Moves entries from the map to the lists of the levels, if the levels cover the ticks of these entries. Returns
+    /// false if the budget was too small.
     fn bring_near(&mut self, budget: &mut usize) -> bool {
         while let Some((&(tick, _), &first)) = self.far.first_key_value() {
             if tick == u64::MAX || tick ^ self.now >= SPAN && tick > self.now {

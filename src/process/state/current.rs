@@ -203,7 +203,6 @@ struct Outer {
     notes: u8,
     checks_yield: bool,
     mailbox: MailboxNote,
-    last_skipped: SkippedTurn,
     inline: Option<Inlined>,
     upgrade: Option<Box<upgrade_request::Saved>>,
     handler: InterruptedCall,
@@ -335,7 +334,6 @@ impl Current {
             notes: self.notes.get(),
             checks_yield: self.checks_yield.replace(false),
             mailbox: self.mailbox.get(),
-            last_skipped: self.last_skipped.get(),
             inline: self.inline.take(),
             upgrade: self.upgrade.save(),
             handler: self.handler.interrupt(),
@@ -369,7 +367,6 @@ impl Current {
         self.notes.set(outer.notes);
         self.checks_yield.set(outer.checks_yield);
         self.mailbox.set(outer.mailbox);
-        self.last_skipped.set(outer.last_skipped);
         self.inline.restore(outer.inline);
         self.upgrade.restore(outer.upgrade);
         self.handler.resume(outer.handler);
@@ -572,20 +569,23 @@ impl Current {
     }
 
     /// Records that the trace must not contain the events of this turn, because the worker has reached the limit of the
-    /// trace. The caller has [set the last skipped turn](Self::set_last_skipped) to a turn of the same period.
+    /// trace. The [last skipped turn](Self::last_skipped) is this turn or an earlier turn of the same period.
     #[inline]
     pub(crate) fn note_skipped(&self) {
         self.note(note::SKIPPED);
     }
 
-    /// Returns the most recent turn that this thread has skipped after a complete check.
+    /// Returns the last turn that was skipped after a complete check, while this thread was in its present worker slot.
     #[inline]
     pub(crate) fn last_skipped(&self) -> SkippedTurn {
         self.last_skipped.get()
     }
 
-    pub(crate) fn set_last_skipped(&self, skipped: SkippedTurn) {
-        self.last_skipped.set(skipped);
+    /// Sets the last skipped turn, and returns the previous one. A thread that enters or leaves a worker slot also
+    /// calls this function.
+    #[inline]
+    pub(crate) fn replace_last_skipped(&self, skipped: SkippedTurn) -> SkippedTurn {
+        self.last_skipped.replace(skipped)
     }
 
     /// Returns the number of the period of the last skipped turn, if the events of this turn are not recorded

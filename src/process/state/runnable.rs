@@ -185,8 +185,8 @@ impl RunnableProcess {
         self.0.as_ptr().cast()
     }
 
-    /// Runs the process for one turn. If the process needs another turn, returns the process. The caller must then queue
-    /// the process behind the runnable processes, as [`schedule`](Self::schedule) does with [`WakeSource::Turn`].
+    /// Runs the process for one turn. If the process needs another turn, returns the process. The caller must then
+    /// queue the process behind the runnable processes, as [`schedule`](Self::schedule) does with [`WakeSource::Turn`].
     #[must_use = "dropping the returned process ends the process"]
     #[inline]
     pub(crate) fn run(self) -> Option<Self> {

@@ -2,24 +2,25 @@
 //!
 //! Under load, a worker with a trace reaches its limit soon after each collection of the events, and then discards most
 //! turns. Therefore the duration of the check for one turn determines the cost of a trace (bench `ping-pong`). The
-//! complete check reads the ring of the worker, the set of the suspended processes and the filters of the traces. A
-//! worker does the complete check only once in each *period*. The thread of the worker stores the number of the period
-//! in its thread-local state. While the stored number is the number of the present period, the worker discards turns
-//! after a short check, which compares the two numbers.
+//! complete check reads the ring of the worker, the number of the traces, the observer, the number of the suspended
+//! processes, and whether the traces select only some processes. After a complete check that discards a turn, the
+//! thread of the worker stores the number of the present *period* in its thread-local state. While the stored number is
+//! the number of the present period, the worker discards turns after a short check, which compares the two numbers.
 //!
 //! # Ordering
-//! - A thread that changes a result of the complete check ends the period after the change. A worker reads the number
-//!   of the period before its complete check. Therefore, if a worker stores the number of the present period, its check
-//!   has seen each change after which a period ended.
-//! - A number is never used for a second period, also not in another runtime. Therefore the short check need not compare
-//!   the runtimes.
-//! - The thread also stores the number of its worker slot. A thread that enters a slot ends the period. Therefore the
-//!   short check of the previous thread in this slot fails.
-//! - The short check is a relaxed load, so a worker may discard some turns shortly after the end of a period. If the end
-//!   of a period happens before a turn, this turn sees the end. For example, a suspension ends the period, and then
-//!   wakes the process. Therefore the next turn of this process does the complete check.
+//! - After a change, a complete check may no longer discard a turn. Each thread that makes such a change ends the
+//!   period after the change. A worker reads the number of the period before its complete check. Therefore, if a worker
+//!   stores the number of the present period, its check has seen each such change.
+//! - A number is never used for a second period, also not in another runtime. Therefore the short check need not
+//!   compare the runtimes.
+//! - The stored number belongs to the worker slot that the thread is in. If the thread enters another slot, the number
+//!   is saved until the thread leaves this other slot.
+//! - The short check is a relaxed load, so a worker may discard some turns shortly after the end of a period. If the
+//!   end of a period happens before a turn, this turn sees the end. For example, a suspension ends the period, and then
+//!   wakes the process. The first turn that sees this wake-up therefore does the complete check.
 
-use crate::platform::sync::tally::{AtomicU64, Ordering};
+use crate::platform::sync::atomic::{AtomicU64, Ordering};
+use crate::platform::sync::tally::AtomicU64 as Tally;
 
 /// The number of the present period of a runtime.
 #[derive(Debug)]
@@ -34,7 +35,7 @@ impl SkipPeriod {
     }
 
     fn next() -> u64 {
-        static PERIODS: AtomicU64 = AtomicU64::new(SkipPeriod::NONE + 1);
+        static PERIODS: Tally = Tally::new(SkipPeriod::NONE + 1);
         PERIODS.fetch_add(1, Ordering::Relaxed)
     }
 

@@ -29,8 +29,8 @@ impl Rounds {
     }
 
     /// Halves the number of rounds, down to 1. The worker calls this function after a search that found a ready socket,
-    /// and after a wait in the poller that no push has ended. In both cases, a longer search would only check the poller
-    /// more often.
+    /// and after a wait in the poller that no push has ended. In both cases, a longer search would only check the
+    /// poller more often.
     pub(super) fn shorten(&self) {
         self.0.set((self.0.get() / 2).max(1));
     }

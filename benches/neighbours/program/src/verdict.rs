@@ -37,8 +37,8 @@ impl Quantity {
     }
 }
 
-/// The runtime with which a bar compares this crate. A bar is the maximum of a ratio: the cost of this crate, divided by
-/// the cost of the other runtime.
+/// The runtime with which a bar compares this crate. A bar is the maximum of a ratio: the cost of this crate, divided
+/// by the cost of the other runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Against {
     One(Runner),

@@ -27,7 +27,7 @@ const BUSIEST: u64 = 10;
 /// Number of rates that the sparkline shows.
 pub const HISTORY: usize = 120;
 
-/// Number of snapshots whose durations the overview shows.
+/// Number of intervals between two snapshots whose durations the overview shows.
 const SNAPSHOTS: usize = 30;
 
 /// A page of the console.

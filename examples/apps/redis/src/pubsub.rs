@@ -92,8 +92,8 @@ pub(crate) fn push_mail(out: &mut Vec<u8>, mail: &Message, session: &Session) {
 }
 
 /// Takes messages from the mailbox and appends these messages to `out`. The function ends when the mailbox is empty, or
-/// when the total size of the taken messages has reached `most` bytes. The size of a message counts even if [`push_mail`] drops the message.
-/// This function takes no unit of the budget.
+/// when the total size of the taken messages has reached `most` bytes. The size of a message counts even if
+/// [`push_mail`] drops the message. This function takes no unit of the budget.
 pub(crate) fn push_unread(out: &mut Vec<u8>, mailbox: &mut Mailbox<Mail>, session: &Session, most: usize) {
     let mut count = 0;
     while count < most

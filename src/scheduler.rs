@@ -21,8 +21,6 @@ pub(crate) mod monitor;
 pub(crate) mod priority;
 pub(crate) mod queue;
 pub(crate) mod slot;
-#[cfg(feature = "net")]
-mod slotless;
 pub(crate) mod spawned;
 #[cfg(all(test, not(procession_loom)))]
 pub(crate) mod tests;
@@ -57,7 +55,7 @@ pub(crate) use crate::scheduler::slot::NO_LABEL;
 use crate::scheduler::slot::{OWN_FUTURE, WorkerSlot};
 use crate::scheduler::threads::{STOP, WorkerThreads};
 use crate::scheduler::unattended::Unattended;
-pub(crate) use crate::scheduler::worker::{Here, Worker};
+pub(crate) use crate::scheduler::worker::{Here, Roles, Worker};
 
 /// Unit of work that a scheduler runs.
 pub(crate) trait Task: Sized + Send + 'static {
@@ -420,7 +418,7 @@ impl<T: Task> Scheduler<T> {
     #[inline]
     pub(crate) fn schedule_here(address: usize, task: T, how: Placement) -> Result<(), T> {
         let mut task = Some(task);
-        let push = |here: &Here<T>| match &*here.borrow() {
+        let push = |here: &Here<T>| match here.borrow().worker() {
             Some(worker) if worker.is_of(address) => task.take().is_some_and(|task| worker.push(task, how)),
             _ => false,
         };
@@ -547,9 +545,7 @@ impl<T: Task> Scheduler<T> {
     /// the two calls decides.
     #[cfg(feature = "net")]
     pub(crate) fn here() -> Option<Arc<Self>> {
-        slotless::scheduler_here(Worker::<T>::address_here())
-            .and_then(|scheduler| scheduler.downcast().ok())
-            .or_else(|| Worker::<T>::here().map(|worker| Arc::clone(worker.scheduler())))
+        T::current().with(|here| here.borrow().scheduler().cloned())
     }
 
     /// If the calling thread acts as a worker of this scheduler, returns whether the step of this worker was handed
@@ -559,7 +555,7 @@ impl<T: Task> Scheduler<T> {
         let address = std::ptr::from_ref(self) as usize;
         let check = |here: &Here<T>| {
             let here = here.borrow();
-            here.as_ref().filter(|worker| worker.is_of(address)).map(|worker| worker.is_handed_over())
+            here.worker().filter(|worker| worker.is_of(address)).map(|worker| worker.is_handed_over())
         };
         T::current().try_with(check).unwrap_or(None)
     }

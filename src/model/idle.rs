@@ -12,10 +12,12 @@ use crate::observe::Metrics;
 use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::platform::sync::thread::LocalKey;
 use crate::platform::sync::{Arc, Condvar, Mutex, thread, thread_local};
-use crate::scheduler::{Driver, Here, Hooks, NO_LABEL, Options, Placement, QueueOrder, Rank, SLOTS, Scheduler, Task};
+use crate::scheduler::{
+    Driver, Here, Hooks, NO_LABEL, Options, Placement, QueueOrder, Rank, Roles, SLOTS, Scheduler, Task,
+};
 
 thread_local! {
-    static CURRENT: Here<Job> = const { Here::new(RefCell::new(None)) };
+    static CURRENT: Here<Job> = const { Here::new(RefCell::new(Roles::NONE)) };
 }
 
 /// A task that runs a closure once.

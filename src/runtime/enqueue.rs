@@ -23,10 +23,10 @@ use crate::process::state::RunnableProcess;
 use crate::process::state::current::Current;
 use crate::process::state::priority::Priority;
 use crate::process::state::wake_source::{SchedulerHandle, WakeSource};
-use crate::scheduler::{Driver, Here, NO_LABEL, Placement, Rank, Scheduler, Task};
+use crate::scheduler::{Driver, Here, NO_LABEL, Placement, Rank, Roles, Scheduler, Task};
 
 thread_local! {
-    static CURRENT: Here<Job> = const { Here::new(RefCell::new(None)) };
+    static CURRENT: Here<Job> = const { Here::new(RefCell::new(Roles::NONE)) };
 }
 
 /// Records the duration of a turn that began at the time `begun`. The process may have exited.

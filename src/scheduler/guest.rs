@@ -18,8 +18,6 @@ use crate::platform::poller::{Poller, Wait};
 use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
 use crate::platform::sync::{Arc, Mutex, OnceLock, UniqueRc, planted, this_thread, thread};
 use crate::platform::unwind::contain;
-#[cfg(feature = "net")]
-use crate::scheduler::slotless;
 use crate::scheduler::worker::WorkerGuard;
 use crate::scheduler::{SLOTS, Scheduler, Task, Worker};
 
@@ -382,8 +380,7 @@ impl<T: Task> GuestSlot<T> {
     fn inside<R>(&mut self, f: impl FnOnce() -> R) -> R {
         #[cfg(feature = "net")]
         if self.worker.is_none() {
-            let scheduler = Arc::<Scheduler<T>>::clone(&self.scheduler);
-            return slotless::with_scheduler(scheduler, Worker::<T>::address_here(), f);
+            return Worker::without_slot(&self.scheduler, f);
         }
         let Some(worker) = ActingGuest::new(self) else { return f() };
         worker.enter_own_future();

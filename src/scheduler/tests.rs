@@ -19,7 +19,7 @@ use crate::scheduler::*;
 pub(super) struct Job(Box<dyn FnOnce() -> Option<(Job, Option<Rank>)> + Send>);
 
 thread_local! {
-    static CURRENT: Here<Job> = const { Here::new(RefCell::new(None)) };
+    static CURRENT: Here<Job> = const { Here::new(RefCell::new(Roles::NONE)) };
 }
 
 impl Task for Job {

@@ -77,15 +77,44 @@ pub(crate) struct Worker<T: Task> {
     outer: RefCell<Vec<(Arc<Scheduler<T>>, usize)>>,
 }
 
-/// The current worker of a thread: the thread acts as this worker. `None` if the thread does not act as a worker.
-pub(crate) type Here<T> = NeverDropped<RefCell<Option<Rc<Worker<T>>>>>;
+/// The roles of a thread.
+pub(crate) type Here<T> = NeverDropped<RefCell<Roles<T>>>;
+
+/// The present roles of a thread in the schedulers of the task type `T`.
+pub(crate) struct Roles<T: Task> {
+    /// The thread acts as this worker.
+    worker: Option<Rc<Worker<T>>>,
+    /// The thread polls the own future of a guest that has no slot yet. The guest belongs to this scheduler. A thread
+    /// that begins to act as a worker loses this role until it stops acting as the worker.
+    #[cfg(feature = "net")]
+    slotless: Option<Arc<Scheduler<T>>>,
+}
+
+impl<T: Task> Roles<T> {
+    pub(crate) const NONE: Self = Self {
+        worker: None,
+        #[cfg(feature = "net")]
+        slotless: None,
+    };
+
+    #[inline]
+    pub(super) fn worker(&self) -> Option<&Rc<Worker<T>>> {
+        self.worker.as_ref()
+    }
+
+    /// Returns the scheduler of the guest without a slot, or of the worker.
+    #[cfg(feature = "net")]
+    pub(super) fn scheduler(&self) -> Option<&Arc<Scheduler<T>>> {
+        self.slotless.as_ref().or(self.worker.as_ref().map(|worker| &worker.scheduler))
+    }
+}
 
 /// Guard of a thread that acts as a worker. When the guard is dropped, the thread acts as its previous worker again. If
 /// the thread had no previous worker, the thread does not act as a worker any more.
 #[must_use]
 pub(super) struct WorkerGuard<T: Task> {
     worker: Rc<Worker<T>>,
-    outer: Option<Rc<Worker<T>>>,
+    outer: Roles<T>,
     _counting: SlotGuard,
     _preempt_guard: preempt::PreemptGuard,
 }
@@ -109,7 +138,8 @@ impl<T: Task> WorkerGuard<T> {
 
 impl<T: Task> Drop for WorkerGuard<T> {
     fn drop(&mut self) {
-        let own = T::current().with(|here| here.replace(self.outer.take()));
+        let outer = std::mem::replace(&mut self.outer, Roles::NONE);
+        let own = T::current().with(|here| here.replace(outer));
         drop((own, self.worker.outer.take()));
     }
 }
@@ -157,8 +187,10 @@ impl<T: Task> Worker<T> {
         let _counting = worker.scheduler.metrics.enter(worker.slot);
         let _preempt_guard = worker.worker_slot.preempt_word().assign_to_thread();
         let worker = worker.share();
-        let outer = T::current().with(|here| here.replace(Some(Rc::clone(&worker))));
-        if let Some(outer) = &outer {
+        let mut own = Roles::NONE;
+        own.worker = Some(Rc::clone(&worker));
+        let outer = T::current().with(|here| here.replace(own));
+        if let Some(outer) = outer.worker() {
             let mut all = outer.outer.borrow().clone();
             all.push((Arc::clone(&outer.scheduler), outer.slot));
             worker.outer.replace(all);
@@ -169,32 +201,41 @@ impl<T: Task> Worker<T> {
     /// Returns the current worker of this thread.
     #[inline]
     pub(super) fn here() -> Option<Rc<Self>> {
-        T::current().with(|here| here.borrow().clone())
+        T::current().with(|here| here.borrow().worker().cloned())
     }
 
     /// Runs `f`. During this call, the thread does not act as a worker. Therefore the tasks that `f` wakes enter a
     /// shared queue. The woken tasks must not enter the local queues, because a long time may pass until this worker
     /// checks its local queues.
     fn without_worker<R>(f: impl FnOnce() -> R) -> R {
-        struct Back<T: Task>(Option<Rc<Worker<T>>>);
+        struct Back<T: Task>(Roles<T>);
         impl<T: Task> Drop for Back<T> {
             fn drop(&mut self) {
-                T::current().with(|here| here.replace(self.0.take()));
+                let roles = std::mem::replace(&mut self.0, Roles::NONE);
+                T::current().with(|here| here.replace(roles));
             }
         }
-        let _back = Back(T::current().with(|here| here.take()));
+        let _back = Back(T::current().with(|here| here.replace(Roles::NONE)));
         f()
     }
 
-    /// Returns the address of the worker that this thread acts as.
+    /// Runs `f`, which polls the own future of a guest of this scheduler. The guest has no slot yet. If `f` creates a
+    /// socket, the socket belongs to this scheduler.
+    ///
+    /// If the thread acts as a worker, it still does so during `f`. For example, `f` may call `block_in_place`, which
+    /// hands over this worker.
     #[cfg(feature = "net")]
-    pub(super) fn address_here() -> Option<usize> {
-        T::current().with(|here| here.borrow().as_ref().map(|worker| Rc::as_ptr(worker) as usize))
-    }
-
-    #[cfg(feature = "net")]
-    pub(super) fn scheduler(&self) -> &Arc<Scheduler<T>> {
-        &self.scheduler
+    pub(super) fn without_slot<R>(scheduler: &Arc<Scheduler<T>>, f: impl FnOnce() -> R) -> R {
+        struct Back<T: Task>(Option<Arc<Scheduler<T>>>);
+        impl<T: Task> Drop for Back<T> {
+            fn drop(&mut self) {
+                let own = T::current().with(|here| std::mem::replace(&mut here.borrow_mut().slotless, self.0.take()));
+                drop(own);
+            }
+        }
+        let own = Arc::<Scheduler<T>>::clone(scheduler);
+        let _back = Back(T::current().with(|here| here.borrow_mut().slotless.replace(own)));
+        f()
     }
 
     pub(super) fn slot(&self) -> usize {

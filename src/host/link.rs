@@ -119,8 +119,8 @@ struct LinkTable<E: ?Sized> {
     more: Option<Box<More<E>>>,
 }
 
-/// Key of an entry in a table. An entry in the table of a process stands for a second process that receives the exit of
-/// the first process. The two processes are linked, or the second process monitors the first process.
+/// Key of an entry in the table of a process, which is the owner of the table. The entry stands for another process,
+/// which receives the exit of the owner. The two processes are linked, or the other process monitors the owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct LinkEntry {
     /// [Word](Pid::word) of the other process's pid. The word is sufficient, because linked and monitoring processes

@@ -104,8 +104,8 @@ impl<'a> Around<'a> {
     ///
     /// For most turns of a busy worker with a trace, this function returns true after a [short
     /// check](crate::process::state::skipped_turn). Therefore, this function is separate from `permit_step`, and its
-    /// compiled code calls no other function before it returns. A function with calls pushes more registers to the
-    /// stack (benchmark `ping-pong` with a trace).
+    /// compiled code calls another function only as its last action. A function with other calls pushes more registers
+    /// to the stack (benchmark `ping-pong` with a trace).
     #[cold]
     #[inline(never)]
     pub(super) fn skips_turn(&self, flags: &mut u16) -> bool {
@@ -142,7 +142,7 @@ impl<'a> Around<'a> {
 
     /// A turn calls this function before each step, if the process was killed or is observed. The caller passes the
     /// flags of the process in `flags`. Returns whether the turn runs a step of the process. If the turn begins with
-    /// this call, reports to the observer that the process runs. If the process is suspended, records this state
+    /// this call, the function reports to the observer that the process runs. If the process is suspended, records this state
     /// instead. The caller sets `is_fresh` to true before the first step of the process.
     ///
     /// If neither an observer nor a trace sees this turn, clears `OBSERVED` in `flags`.

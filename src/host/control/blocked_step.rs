@@ -95,7 +95,8 @@ impl BlockedStep {
         &self.earlier
     }
 
-    /// Removes the waits that existed before the call of `block_on` from the waits of the process.
+    /// Returns the waits of the process without the waits that existed before the call of `block_on`. `waits` contains
+    /// all waits of the process.
     pub(crate) fn without_earlier(&self, mut waits: Vec<Wait>) -> Vec<Wait> {
         for earlier in &self.earlier {
             if let Some(at) = waits.iter().position(|wait| wait == earlier) {

@@ -222,9 +222,9 @@ impl<M> Inbox<M> {
         })
     }
 
-    /// Appends an event with the answer to a command, and wakes the same tasks as [`signal`](Self::signal). In
-    /// contrast to `signal`, this function moves the answer only once, out of `answer`. A process may receive many
-    /// answers, and each copy of an answer costs time.
+    /// Appends an event with the answer to a command, and wakes the same tasks as [`signal`](Self::signal). In contrast
+    /// to `signal`, this function moves the answer out of `answer`, and does not copy the answer again. A process may
+    /// receive many answers, and each copy of an answer costs time.
     ///
     /// # Errors
     /// Fails if the inbox is closed. After a failure, `answer` is unchanged.

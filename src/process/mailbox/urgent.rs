@@ -12,8 +12,8 @@
 //! # Lost wake-ups
 //!
 //! The sender stores the message, sets the flag and wakes the waiting receiver, all under the lock. A receiver that
-//! loads the flag just before the push may miss the message. If this receiver takes the lock after the push, the
-//! receiver finds the message before the receiver registers itself as waiting. The receiver then loads the flag again.
+//! loads the flag just before the push may miss the message. If it takes the lock after the push, it finds the
+//! message before it registers itself as waiting. The receiver then loads the flag again.
 //! If the receiver has registered itself before the push, the sender wakes the receiver.
 //!
 //! [`State::is_plain`]: crate::process::mailbox::locked::State::is_plain

@@ -8,9 +8,9 @@
 //! the number of the present period, the worker discards turns after a short check, which compares the two numbers.
 //!
 //! # Ordering
-//! - After a change, a complete check may no longer discard a turn. Each thread that makes such a change ends the
-//!   period after the change. A worker reads the number of the period before its complete check. Therefore, if a worker
-//!   stores the number of the present period, its check has seen each such change.
+//! - Some changes cause a complete check to discard no more turns, for example a suspension. A thread that makes such a
+//!   change ends the period after the change. A worker reads the number of the period before its complete check.
+//!   Therefore, if a worker stores the number of the present period, its check has seen each such change.
 //! - A number is never used for a second period, also not in another runtime. Therefore the short check need not
 //!   compare the runtimes.
 //! - The stored number belongs to the worker slot that the thread is in. If the thread enters another slot, the number
@@ -51,7 +51,7 @@ impl SkipPeriod {
         self.0.load(Ordering::Relaxed) == number
     }
 
-    /// Ends the period. The caller has changed a result of the complete check.
+    /// Ends the period. The caller has made a change after which a complete check may discard fewer turns.
     pub(crate) fn end(&self) {
         // If two threads end periods at the same time, a worker may see only the number of the second thread. The swap
         // is a read-modify-write. Therefore this worker also sees the change of the first thread.

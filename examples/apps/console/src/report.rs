@@ -326,7 +326,7 @@ mod tests {
         Snapshot::parse(json).unwrap()
     }
 
-    /// The processes are deadlocked in pairs. Their names have the maximum length that the server does not shorten.
+    /// The processes are deadlocked in pairs. Their names are as long as possible: the server would shorten longer names.
     #[cfg(unix)]
     #[test]
     fn many_deadlocks_with_long_names_are_read() {
